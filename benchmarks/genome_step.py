@@ -17,8 +17,8 @@ from transformers.models.roformer.modeling_roformer import RoFormerEncoder, RoFo
 from benchmarks.timing import alternate, ratio_of
 from r2mae.genome.batches import WindowBatch
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.genome.store.tokens import LETTERS
-from r2mae.genome.task import BASES, MASK, AlignmentTask, HiddenBases
+from r2mae.genome.store.tokens import BASES, LETTERS, MASK
+from r2mae.genome.task import AlignmentTask, HiddenBases
 from r2mae.masking.keys import Key
 
 SPECIES, LENGTH, RATIO = 61, 128, 0.15

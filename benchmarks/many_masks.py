@@ -30,7 +30,7 @@ from r2mae.theory import (
     spiked,
     uniform_direction,
 )
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 
 SIZES = (200, 400, 800)
 GAMMAS = (0.2, 0.5, 1.0, 2.0, 5.0)

@@ -16,7 +16,7 @@ from jaxtyping import Float32, Int64
 from benchmarks.timing import alternate, ratio_of
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.genome.task import MASK
+from r2mae.genome.store.tokens import MASK
 from r2mae.genome.variants.alleles import Substitutions, substitutions
 from r2mae.genome.variants.sites import scores_of, site_scorer
 

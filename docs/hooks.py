@@ -7,7 +7,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from r2mae.images.config import ImagesConfig
-from r2mae.masking.schemes import scheme_names, scheme_summary, scheme_takes
+from r2mae.masking.schemes import scheme_kind, scheme_names, scheme_takes
 from r2mae.training.config import RunConfig
 from r2mae.training.config_options import config_options
 
@@ -62,5 +62,5 @@ def schemes_table() -> str:
     rows = ["| scheme | what it does | options |", "|---|---|---|"]
     for name in scheme_names():
         takes = ", ".join(f"`--{number.replace('_', '-')}`" for number in scheme_takes(name))
-        rows.append(f"| `{name}` | {scheme_summary(name)} | {takes} |")
+        rows.append(f"| `{name}` | {scheme_kind(name).summary} | {takes} |")
     return "\n".join(rows)

@@ -16,7 +16,7 @@ from r2mae_paper.bases import few_classes, first_faces
 @pytest.mark.slow
 def test_faces_keep_their_files_and_attributes(tmp_path: Path, shared_data: Path) -> None:
     folder = first_faces(30, tmp_path / "faces")
-    images, test = load_images(folder)
+    images, test, _ = load_images(folder)
     assert images.shape == (109, 89, 3)
     assert (len(images), test) == (30, None)
     with lzma.open(shared_data / "celeba" / "list_attr_celeba_10k.csv.xz", "rt") as opened:

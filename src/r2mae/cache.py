@@ -24,13 +24,13 @@ def create_once(folder: Path) -> Iterator[Path | None]:
     """
     from filelock import FileLock
 
-    unfinished = folder.with_name(f".{folder.name}.tmp")
+    unfinished, lock = folder.with_name(f".{folder.name}.tmp"), folder.with_name(f".{folder.name}.lock")
     if folder.is_dir():
         yield None
         return
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):
+        with FileLock(lock):
             if folder.is_dir():
                 yield None
                 return
@@ -42,9 +42,11 @@ def create_once(folder: Path) -> Iterator[Path | None]:
                     sync(file)
                 unfinished.rename(folder)
                 sync(folder.parent)
+                lock.unlink(missing_ok=True)  # whoever waits for it finds the folder
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise UserError(
-            f"{folder.parent} cannot be written ({error.strerror or error}): point R2MAE_CACHE at a folder with room"
+            f"{folder.parent} cannot be written ({error.strerror or error}): point R2MAE_CACHE at a folder with room, "
+            "or name another output"
         ) from None

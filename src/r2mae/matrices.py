@@ -16,7 +16,7 @@ MAX_FEATURES = 2000
 NAMED = (*SETS, *CELLS)
 """The named sets that are matrices of numbers."""
 
-_PATHS = "a .npy, .csv, .tsv or .h5ad file, or images (a folder, .npz or idx file)"
+_PATHS = "a .npy, .csv, .tsv or .h5ad file, or images (a folder or a .npz)"
 _BYTES = 24  # bytes per entry: three copies of float64
 
 
@@ -65,7 +65,7 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
         if path.suffix or len(path.parts) > 1:
             raise UserError(f"{path}: no such file or folder: give a named set ({', '.join(NAMED)}), {_PATHS}")
         raise UserError(f"unknown data {name!r}: {nearest(name, NAMED)} (or give the path of {_PATHS})")
-    if name in SETS or path.is_dir() or suffix == ".npz" or "idx3" in path.name:
+    if name in SETS or path.is_dir() or suffix == ".npz":
         matrix = _images(name)
     elif suffix == ".npy":
         matrix = _npy(path)
@@ -108,10 +108,9 @@ def _largest(variance: np.ndarray, most: int) -> np.ndarray:
 
 
 def _images(source: str) -> Matrix:
-    from r2mae.images.data import load_parts
-    from r2mae.images.decode import Reading
+    from r2mae.images.data import load_images
 
-    train, *_ = load_parts(source, Reading(advised=False))  # if there is an official split, its training images
+    train, *_ = load_images(source, advised=False)  # if there is an official split, its training images
     count, height, width, channels = train.images.shape
     check_memory(Path(source), train.images.size * _BYTES, None, "give fewer or smaller images")
     assert isinstance(train.images, np.ndarray)  # what fits is loaded into memory

@@ -1,11 +1,11 @@
 """``r2mae data alignment``: from files to a store, and what it tells."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from r2mae.cli.main import main
+from r2mae.genome import AlignmentStore
 
 MAF = """##maf version=1
 a score=5
@@ -34,19 +34,16 @@ def test_from_maf_to_zarr_and_back(call) -> None:  # type: ignore[no-untyped-def
     pytest.importorskip("zarr")
     out = call("build a.maf -o store")
     assert "12 positions of 2 contigs x 2 species" in out
-    assert "6 positions have no block" in out
+    assert "6 positions of the reference are unknown" in out
     Path("w.bg").write_text("chr2 0 3 0.5\n")
-    call("track store w.bg --name weights --dtype float32")
+    call("track store w.bg --name weights")
     call("export store -o a.zarr")
     call("build a.zarr -o again")
-    told = json.loads(call("info store --json"))
-    again = json.loads(call("info again --json"))
-    assert told["tracks"] == ["weights"]
-    assert told["contigs"] == {"chr1": 9, "chr2": 3}
-    assert told["fingerprint"] == again["fingerprint"]
+    assert AlignmentStore("store").fingerprint == AlignmentStore("again").fingerprint
     shown = call("info store --verify")
     assert "all checksums match" in shown
     assert "tracks: weights" in shown
+    assert [line.split() for line in shown.splitlines()[-4:-2]] == [["chr1", "9"], ["chr2", "3"]]
 
 
 def test_help(call, capsys) -> None:  # type: ignore[no-untyped-def]

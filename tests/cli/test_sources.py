@@ -9,8 +9,7 @@ import pytest
 from cli.printed import fields
 from r2mae.cli.main import main
 from r2mae.errors import UserError
-from r2mae.images.config import ImagesConfig
-from r2mae.images.finetune.config import FinetuneConfig
+from r2mae.images.config import FinetuneConfig, ImagesConfig
 
 Call = Callable[[str, str], tuple[int, str]]
 

@@ -12,7 +12,7 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.theory import direction_risk, isotropic_risk, latent
 from r2mae.theory.problem import MODELS, parse_ratios
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 
 SUBCOMMANDS = ("risk", "simulate", "advise")
 Run = Callable[[str], tuple[int, str, str]]
@@ -167,8 +167,8 @@ MISTAKES = {
     "risk --ratios 0:inf:0.1": "take a larger STEP",
     "risk --ratios 0:1e300:1e-300": "take a larger STEP",
     "risk --ratios 0.5,1": "--ratios must be at least 0 and below 1, not 1",
-    "risk --cov none.npy": "none.npy: no such file",
-    "risk --cov .": ".: is a folder; --cov takes",
+    "risk --cov none.npy": "none.npy: No such file or directory; --cov takes",
+    "risk --cov .": ".: Is a directory; --cov takes",
     "risk --cov one.npy": "one.npy: covariance must have at least 2 features",
     "risk --out text.npy": "--out text.npy: a part of it is a file: give another folder",
     "simulate --out text.npy/in/it": "--out text.npy/in/it: a part of it is a file",

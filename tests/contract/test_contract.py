@@ -23,8 +23,8 @@ from r2mae.registry import DOMAINS
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
+from r2mae.training.step import sum_of_sample_means
 from r2mae.training.task import Data, Task
-from r2mae.training.weighting import sum_of_sample_means
 from training.conftest import InterruptAt, Interrupted, equal_bytes
 
 pytestmark = pytest.mark.slow

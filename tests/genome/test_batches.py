@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, Intervals, WindowBatches, add_track, window_starts
-from r2mae.genome.store.intervals import WindowStarts
+from r2mae.genome import AlignmentStore, add_track
+from r2mae.genome.batches import WindowBatches
+from r2mae.genome.store.intervals import Intervals, WindowStarts, window_starts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, count_samples
@@ -48,8 +49,8 @@ def test_windows_as_they_are(store: AlignmentStore, starts: WindowStarts) -> Non
 
 
 def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowStarts) -> None:
-    batches = WindowBatches(weighted, starts, weights="w", missing=0.5)
-    plain = WindowBatches(weighted, starts, weights="w", missing=0.5, reverse=0)
+    batches = WindowBatches(weighted, starts, weights="w")
+    plain = WindowBatches(weighted, starts, weights="w", reverse=0)
     indices = np.arange(min(24, len(batches)))
     whole = batches.batch(indices, KEY)
     forward = plain.batch(indices, KEY)
@@ -72,8 +73,8 @@ def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowSta
 
 
 def test_missing_weights(weighted: AlignmentStore, starts: WindowStarts) -> None:
-    weights = WindowBatches(weighted, starts, weights="w", missing=0.25, reverse=0).batch([0], KEY)["weights"]
-    assert weights.tolist() == [[0, 0.25, 2, 0.25, 4, 0.25, 6, 0.25]]
+    weights = WindowBatches(weighted, starts, weights="w", reverse=0).batch([0], KEY)["weights"]
+    assert weights.tolist() == [[0, 0, 2, 0, 4, 0, 6, 0]]
 
 
 def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
     for track, found in values.items():
         rows = [f"{name}\t{n}\t{n + 1}\t{found[n]}\n" for n in range(size) if given[track][n]]
         (tmp_path / "a.bg").write_text("".join(rows))
-        add_track(store, tmp_path / "a.bg", track, dtype="float32")
+        add_track(store, tmp_path / "a.bg", track)
     phylop, phastcons = (np.where(given[track], values[track], 0) for track in values)
     largest = np.array([phastcons[max(n - 3, 0) : n + 4].max() for n in range(size)])
     starts = WindowStarts(np.arange(size - 7), 1, 8)
@@ -97,15 +98,10 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
     for row, first in enumerate((0, 11)):
         part = slice(first, first + 8)
         expected = np.maximum(phylop[part], 1) * (0.1 + largest[part])
-        np.testing.assert_allclose(batch["weights"][row], expected, rtol=1e-5)
+        np.testing.assert_allclose(batch["weights"][row], expected, rtol=2e-3)
         assert batch["neutral"][row].tolist() == (largest[part] < 0.1).tolist()
     assert batch["neutral"].any()
     turned = WindowBatches(store, starts, reverse=1, conservation=("phylop", "phastcons")).batch([0, 11], KEY)
     assert torch.equal(turned["neutral"].flip(1), batch["neutral"])
     with pytest.raises(UserError, match="unknown track 'x'"):
-        WindowBatches(store, starts, conservation=("phylop", "x"))
-
-
-def test_wrong_options(store: AlignmentStore, starts: WindowStarts) -> None:
-    with pytest.raises(UserError, match="has no tracks"):
-        WindowBatches(store, starts, weights="w")
+        WindowBatches(store, starts, conservation=("phylop", "x")).batch([0], KEY)

@@ -1,4 +1,4 @@
-"""The commands of the domain: files scored by a run, resumed, and regions drawn."""
+"""The commands of the domain: files scored by a run, resumed, and logits of regions."""
 
 import json
 from collections.abc import Iterator
@@ -12,10 +12,8 @@ import pytest
 from genome.test_data import aligned, config
 from genome.test_domain import SMALL
 from r2mae.cli.main import main
-from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, score
 from r2mae.genome.domain import DOMAIN
-from r2mae.genome.heatmap import check_figure
 from r2mae.genome.store.tokens import letters
 from r2mae.training.loop import fit
 
@@ -56,7 +54,7 @@ def test_from_the_command_line(run: Path, table: Path, capsys: pytest.CaptureFix
     same = given.ref == given.alt
     unknown = given.chrom == "chr7"
     assert found["score"].isna().equals(same | unknown)
-    assert set(found.loc[same & ~unknown, "score_reason"]) == {"same_allele"}
+    assert set(found.loc[same & ~unknown, "score_reason"]) == {"no_substitution"}
     assert set(found.loc[unknown & ~same, "score_reason"]) == {"unknown_contig"}
     assert f"{300 - int((same | unknown).sum())} of 300 variants have a score" in printed
     assert "6 unknown_contig" in printed
@@ -64,23 +62,17 @@ def test_from_the_command_line(run: Path, table: Path, capsys: pytest.CaptureFix
     assert found["score"].nunique() > 100
 
 
-def test_logits_and_saturation_agree_with_scores(run: Path, table: Path) -> None:
+def test_logits_agree_with_scores(run: Path, table: Path) -> None:
     folder = table.parent
     assert main(["score-variants", str(run), str(table), "-o", str(folder / "out.tsv"), "--batch-size", "6"]) == 0
     assert main(["logits", str(run), "chr1", "-o", str(folder / "logits.tsv.gz")]) == 0
-    figure = folder / "all.svg"
-    every = ["score-variants", str(run), "chr1:1-250", "-o", str(folder / "all.tsv"), "--figure", str(figure)]
-    assert main(every) == 0
     logs = pd.read_csv(folder / "logits.tsv.gz", sep="\t")
     assert logs["pos"].tolist() == list(range(1, 1501))
     assert "".join(logs["ref"]) == reference(run)
     values = logs[list("ACGT")].to_numpy()
-    for name in ("out.tsv", "all.tsv"):
-        found = pd.read_csv(folder / name, sep="\t").dropna(subset=["score"])
-        place, ref, alt = found["pos"] - 1, found["ref"].map("ACGT".index), found["alt"].map("ACGT".index)
-        np.testing.assert_allclose(found["score"], values[place, alt] - values[place, ref], atol=2e-5)
-    assert len(pd.read_csv(folder / "all.tsv", sep="\t")) == 750
-    assert figure.read_text().startswith("<?xml")
+    found = pd.read_csv(folder / "out.tsv", sep="\t").dropna(subset=["score"])
+    place, ref, alt = found["pos"] - 1, found["ref"].map("ACGT".index), found["alt"].map("ACGT".index)
+    np.testing.assert_allclose(found["score"], values[place, alt] - values[place, ref], atol=2e-5)
 
 
 def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +92,7 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
         score.score_variants(run, str(table), cut, device="cpu", progress=stop)
     assert not cut.exists()
     kept = table.with_name(".cut.tsv.scores")
-    assert sorted(path.name for path in kept.glob("*.npy")) == [f"{number}.npy" for number in range(4)]
-    for number, damaged in enumerate((b"", b"damaged", (kept / "3.npy").read_bytes()[:-4])):
-        (kept / f"{number}.npy").write_bytes(damaged)
+    assert np.isinf(np.load(kept / "scores.npy")).sum() == 300 - 4 * 32
     scored: list[int] = []
     default = score.scores_of
 
@@ -112,35 +102,35 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
 
     monkeypatch.setattr(score, "scores_of", counted)
     score.score_variants(run, str(table), cut, device="cpu")
-    assert sum(scored) == 300 - 32  # all blocks but the fourth
+    assert sum(scored) == 300 - 4 * 32
     assert cut.read_bytes() == whole.read_bytes()
     assert not kept.exists()
 
 
-def test_other_variants_begin_again(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = table.with_name("out.tsv")
-    plans: list[dict[str, Any]] = []
-    saved = score._saved_scores
-    monkeypatch.setattr(score, "_saved_scores", lambda path, plan: (plans.append(plan), saved(path, plan))[1])
+def test_other_variants_begin_again(run: Path, table: Path) -> None:
+    out, kept = table.with_name("out.tsv"), table.with_name(".out.tsv.scores")
     score.score_variants(run, str(table), out, device="cpu")
-    whole, kept = out.read_bytes(), table.with_name(".out.tsv.scores")
-    for plan, size in (({"variants": "others"}, 300), (plans[0], 299)):
-        kept.mkdir()
-        (kept / "plan.json").write_text(json.dumps(plan))
-        np.save(kept / "0.npy", np.full(size, 7, np.float32))
-        out.unlink()
-        score.score_variants(run, str(table), out, device="cpu")
-        assert out.read_bytes() == whole
-    assert 7 not in pd.read_csv(out, sep="\t")["score"].tolist()
+    whole = out.read_bytes()
+    kept.mkdir()
+    (kept / "plan.json").write_text(json.dumps({"variants": "others"}))
+    np.save(kept / "scores.npy", np.full(300, 7, np.float32))
+    score.score_variants(run, str(table), out, device="cpu")
+    assert out.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["none.tsv", "none.parquet"])
+def test_no_variants(run: Path, tmp_path: Path, name: str) -> None:
+    none = pd.DataFrame({"chrom": [], "pos": np.array([], np.int64), "ref": [], "alt": []})
+    write = none.to_parquet if name.endswith("parquet") else lambda path: none.to_csv(path, sep="\t", index=False)
+    write(tmp_path / name)
+    assert not any(score.score_variants(run, str(tmp_path / name), tmp_path / f"out_{name}", device="cpu").values())
 
 
 MISTAKES = {
     "no output": (["{in}"], "required: -o/--output; for example: r2mae score-variants"),
     "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
     "onto itself": (["{in}", "-o", "{in}"], "is the input file"),
-    "a picture of a file": (["{in}", "-o", "{out}.tsv", "--figure", "x.png"], "--figure draws a region"),
-    "a region that is not there": (["chr1:1-9999", "-o", "{out}.tsv"], "chr1 has the positions 1 to 1,500"),
-    "no such thing": (["chrX", "-o", "{out}.tsv"], "unknown contig 'chrX'"),
+    "a region": (["chr1:1-99", "-o", "{out}.tsv"], "r2mae logits takes regions"),
     "a name": (["{in}", "-o", "{out}.tsv", "--column", "a b"], "--column is a name"),
     "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "have 'alt' already"),
     "a small batch": (["{in}", "-o", "{out}.tsv", "--batch-size", "1"], "batch_size must be 2 or more"),
@@ -164,14 +154,6 @@ def test_mistakes_cost_one_line_and_leave_nothing(
 def test_a_folder_that_is_no_run(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score-variants", str(table.parent), str(table), "-o", "x.tsv"]) == 2
     assert "is not a run folder" in capsys.readouterr().err
-
-
-def test_pictures_have_a_format_and_a_size() -> None:
-    check_figure(Path("a.png"), 5000)
-    with pytest.raises(UserError, match="pictures end in"):
-        check_figure(Path("a.gif"), 1)
-    with pytest.raises(UserError, match="at most 5,000"):
-        check_figure(Path("a.png"), 5001)
 
 
 @pytest.mark.parametrize("place", [0, 1])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genome.made import network, task, windows
-from r2mae.genome.task import BASES, MASK
+from r2mae.genome.store.tokens import BASES, MASK
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import hidden_count

@@ -52,9 +52,9 @@ def test_an_archive_is_the_folder_inside(folder: Path, tmp_path: Path, suffix: s
 
 
 def test_a_folder_with_one_archive_is_that_archive(folder: Path, tmp_path: Path) -> None:
-    expected, _ = load_images(folder)
+    expected, *_ = load_images(folder)
     pack(folder, tmp_path / "around" / "inside.tar.xz")
-    found, test = load_images(tmp_path / "around")
+    found, test, _ = load_images(tmp_path / "around")
     assert test is not None
     assert found.name == "around"
     np.testing.assert_array_equal(found.images, expected.images)

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from r2mae.images.baselines import baseline_scores
 from r2mae.images.batches import ImageBatches, ImageData, architecture
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.domain import DOMAIN
-from r2mae.images.evaluate import evaluate, masked_scores
+from r2mae.images.evaluate import baseline_scores, evaluate, masked_scores
 from r2mae.images.models.unet import UNet
 from r2mae.images.task import ImageTask, PixelTask
 from r2mae.masking.keys import Key

@@ -144,8 +144,8 @@ def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(
     ("line", "words"),
     [
         (None, r"list_attr_celeba.txt: has no row for the image 000002.jpg: add it, or remove the image"),
-        ("000002.jpg 1 1", r"list_attr_celeba.txt, line 4: has 2 values, expected 3"),
-        ("000002.jpg 1 1 2", r"list_attr_celeba.txt, line 4: has '2', expected 1, 0 or -1"),
+        ("000002.jpg 1 1", r"list_attr_celeba.txt: has '1 1' for 000002.jpg: expected 3 of 1, 0 or -1"),
+        ("000002.jpg 1 1 2", r"list_attr_celeba.txt: has '1 1 2' for 000002.jpg: expected 3 of 1, 0 or -1"),
     ],
 )
 def test_broken_rows_are_named(celeba: Path, line: str | None, words: str) -> None:
@@ -162,7 +162,7 @@ def test_broken_partitions_are_named(celeba: Path) -> None:
     lines = table.read_text().splitlines()
     for changed, words in (
         (lines[1:], r"partition.txt: has no row for the image 000001.jpg"),
-        (["000001.jpg 3", *lines[1:]], r"line 1: has '3', expected 0 \(training\)"),
+        (["000001.jpg 3", *lines[1:]], r"has '3' for 000001.jpg: expected 1 of 0 \(training\)"),
         ([f"{image(number)} 2" for number in range(10)], "none of the images .* is a training image"),
     ):
         table.write_text("\n".join(changed))

@@ -9,13 +9,12 @@ from sklearn.decomposition import PCA
 
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.head import fit_head
-from r2mae.images import baselines
-from r2mae.images.baselines import baseline_scores, fit_components
+from r2mae.images import evaluate as baselines
 from r2mae.images.batches import ImageBatches, ImageData, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.domain import DOMAIN
-from r2mae.images.evaluate import RATIOS, evaluate
+from r2mae.images.evaluate import RATIOS, baseline_scores, evaluate, fit_components
 from r2mae.images.formats import read_npy
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import element_mask
@@ -98,7 +97,7 @@ def test_axes_are_those_of_scikit_learn_and_always_the_same(data: ImageData, mon
     found = fit_components(data.train, 5).axes.numpy()
     np.testing.assert_allclose(np.abs(expected.T @ found), np.eye(5), atol=1e-3)
     assert (found[np.abs(found).argmax(axis=0), np.arange(5)] > 0).all()
-    monkeypatch.setattr(baselines, "_BATCH", 100)
+    monkeypatch.setattr(baselines, "_BASELINE_BATCH", 100)
     np.testing.assert_allclose(fit_components(data.train, 5).axes.numpy(), found, atol=1e-4)
     monkeypatch.setattr(baselines, "_MAX_COVARIANCE", 63)  # of 64 pixels: by a sample of 63 images
     sampled = fit_components(data.train, 5).axes.numpy()

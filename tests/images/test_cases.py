@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("around", [0, 1, 2])
-def test_shards_archives_and_idx_in_a_folder_around_them(folder: Path, tmp_path: Path, around: int) -> None:
+def test_an_archive_in_a_folder_around_it(folder: Path, tmp_path: Path, around: int) -> None:
     place = tmp_path.joinpath("outer", *["inner"] * around)
     place.mkdir(parents=True)
     with tarfile.open(place / "pets.tar.gz", "w:gz") as archive:

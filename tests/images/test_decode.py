@@ -9,6 +9,7 @@ from PIL import Image, ImageOps
 from tests.images.reading import read_folder
 
 from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
 from r2mae.images.decode import Cache, Reading
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 4, 3), np.uint8)
@@ -77,7 +78,7 @@ def test_draft_makes_large_jpegs_small_about_as_well(folder: Path) -> None:
     assert drafted.shape == whole.shape == (1, 20, 20, 3)
     assert np.abs(whole - drafted).max() <= 4
     with pytest.raises(UserError, match=r"draft needs --resize N: add it"):
-        Reading(draft=True)
+        ImagesConfig.make(data=str(folder), draft=True)
 
 
 def broken(folder: Path) -> list[str]:

@@ -171,15 +171,6 @@ def test_files_that_are_not_read_are_counted(folder, packed, caplog):
     assert "txt" not in caplog.text
 
 
-def test_resize_brings_all_to_a_square(folder):
-    folder.mkdir()
-    for name, size in (("0", (40, 20)), ("1", (20, 30)), ("2", (10, 10))):
-        Image.new("RGB", size, (10, 200, 30)).save(folder / f"{name}.png")
-    images = read_folder(folder, Reading(resize=10))[0].images
-    assert images.shape == (3, 10, 10, 3)
-    assert (images == [10, 200, 30]).all()
-
-
 def test_resize_is_antialiased(folder):
     folder.mkdir()
     stripes = np.zeros((64, 64), np.uint8)

@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("cache", ["memory", "mmap", "none"])
 def test_shards_are_one_set(folder: Path, cache: Cache) -> None:
-    images, test = load_images(folder, cache=cache)
+    images, test, _ = load_images(folder, cache=cache)
     assert test is None
     assert images.classes == ("0", "10", "20")
     assert images.labels is not None
@@ -81,7 +81,7 @@ def test_splits_are_the_same_wherever_images_are_kept(folder: Path) -> None:
 
 
 def test_words_as_classes_and_one_shard_by_its_path(tmp_path: Path) -> None:
-    images, _ = load_images(write(tmp_path / "all-0000.tar", samples(range(6), "json")))
+    images, *_ = load_images(write(tmp_path / "all-0000.tar", samples(range(6), "json")))
     assert images.classes == ("class 0", "class 10", "class 20")
 
 
@@ -118,7 +118,7 @@ def test_official_parts_in_other_words(tmp_path: Path) -> None:
 
 
 def test_the_order_of_a_run_does_not_hang_on_workers(folder: Path) -> None:
-    images, _ = load_images(folder, cache="none")
+    images, *_ = load_images(folder, cache="none")
     batches = ImageBatches(images.images, augment="crop-flip")
 
     def run(workers: int, first: int = 0) -> list[np.ndarray]:
@@ -190,7 +190,7 @@ def test_broken_images_of_shards_are_left_out_when_that_is_asked_for(tmp_path: P
     noise = png(np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8))
     members = [*samples(range(3)), ("b.png", b""), ("b.cls", b"0"), ("c.png", noise[:-60]), ("c.cls", b"10")]
     for cache in ("memory", "mmap", "none"):
-        images, _ = load_images(write(tmp_path / "x-000.tar", members), cache=cache, skip_broken=True)
+        images, *_ = load_images(write(tmp_path / "x-000.tar", members), cache=cache, skip_broken=True)
         np.testing.assert_array_equal(images.images.take(np.arange(3), axis=0), PIXELS[:3])
         assert images.labels is not None
         assert images.labels.tolist() == [0, 1, 2]

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2mae.integrations.masks import boolean_mask, random_masking, random_token_mask, tube_mask
+from r2mae.integrations.masks import boolean_mask, random_masking, random_token_mask
 from r2mae.masking import Key
 
 KEY = Key.root(0)
@@ -28,7 +28,6 @@ def test_all_forms_hide_the_same_tokens(batch: int, tokens: int, ratio: float) -
     assert torch.equal(mask, torch.zeros(batch, tokens).scatter(1, hidden, 1) == 1)
     assert not mask.gather(1, keep).any()
     assert torch.equal(random_masking(torch.zeros(batch, tokens, 1), ratio, KEY)[1] == 1, mask)
-    assert torch.equal(tube_mask(batch, 3, tokens, ratio, KEY).view(batch, 3, tokens), mask[:, None].expand(-1, 3, -1))
 
 
 def test_the_class_token_is_kept_and_not_counted() -> None:

@@ -185,7 +185,7 @@ def test_too_little_other_text_has_one_remedy(tmp_path: Path, tokenizer: TextTok
     """The length of sequences is that of the run."""
     path = tmp_path / "small.txt"
     path.write_text("a few words")
-    with pytest.raises(UserError, match=r"less than one sequence of 128: give more text$"):
+    with pytest.raises(UserError, match="less than one sequence of 128: give more text"):
         load_data(config(path, sequence_length=128), tokenizer=tokenizer, hold_out=False)
 
 

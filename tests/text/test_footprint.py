@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,9 +9,7 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.text import footprint
 from r2mae.text.config import TextConfig
-from r2mae.text.domain import DOMAIN
 from r2mae.text.footprint import check_memory, step_bytes
-from r2mae.training import memory
 
 GB = 10**9
 
@@ -35,6 +32,7 @@ def test_it_grows_with_what_is_at_hand_at_once() -> None:
     whole, half = (step_bytes(TextConfig.make(data="x", batch_size=64, accumulate=parts), 8000) for parts in (1, 2))
     assert whole == pytest.approx(2 * half)
     assert step_bytes(TextConfig.make(data="x", batch_size=64), 8000, ratio=1.0) > whole
+    assert step_bytes(TextConfig.make(data="x", batch_size=64), 9000) > whole
 
 
 def test_the_remedy_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,24 +61,3 @@ def test_it_is_refused_before_text_is_read(
     monkeypatch.setattr(footprint, "_GPU", tmp_path)
     check_memory(TextConfig.make(data="x"))
     check_memory(TextConfig.make(data="x", device="cuda:1"))
-
-
-@pytest.mark.parametrize(
-    ("options", "largest"), [({"scheme": "mdlm"}, 1.0), ({"scheme": "fixed"}, 0.15), ({"high": 0.6}, 0.6), ({}, 0.4)]
-)
-def test_the_largest_ratio_is_the_schemes(
-    options: dict[str, Any], largest: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "a.txt").write_text("a few words\n")
-    asked: list[float] = []
-    monkeypatch.setattr(footprint, "check_memory", lambda config, ratio: asked.append(ratio))
-    DOMAIN.check(TextConfig.make(data=str(tmp_path / "a.txt"), **options))
-    assert asked == [largest]
-
-
-def test_free_memory_is_known_on_linux() -> None:
-    free = memory.available_memory()
-    if Path("/proc/meminfo").exists():
-        assert free is not None and 0 < free < 10**14
-    else:
-        assert free is None

@@ -281,7 +281,7 @@ def test_a_comparison_continues_one_checkpoint(
     checkpoint("Electra", Path("Electra"))
     corpus("Electra", Path())
     sizes = ["--sequence-length", "16", "--validation", "0.1", "--batch-size", "8", "--steps", "2", "--device", "cpu"]
-    line = ["compare", "text", "corpus.txt", "--init", "Electra", *sizes, "--schemes", "fixed", "r2mae", "--seeds", "2"]
+    line = ["compare", "text", "corpus.txt", "--init", "Electra", *sizes, "--schemes", "r2mae", "--seeds", "2"]
     assert main([*line, "--out", "runs"]) == 0
     assert "r2mae" in capsys.readouterr().out
 

@@ -92,13 +92,12 @@ def test_what_is_hidden(rows: list[list[int]], ratio: float, exact: bool, corrup
     put_in = corrupted.inputs[corrupted.hidden]
     assert not torch.isin(put_in, torch.tensor([0, 1, 2, 3])).any()
     assert corruption == "80-10-10" or bool((put_in == 59).all())
-    # The units are the hidden tokens, row by row.
-    assert torch.equal(corrupted.targets, clean[corrupted.hidden])
-    assert corrupted.units is not None
-    assert len(corrupted.units) == int(corrupted.count) == int(corrupted.hidden.sum())
-    places = torch.arange(len(clean))[:, None].expand(corrupted.columns.shape).flatten()[corrupted.units]
+    # The real units are the hidden tokens, row by row.
+    real = corrupted.real.bool()
+    assert torch.equal(corrupted.targets[real], clean[corrupted.hidden])
+    assert int(real.sum()) == int(corrupted.count) == int(corrupted.hidden.sum())
     hidden = torch.zeros_like(corrupted.hidden)
-    hidden[places, corrupted.columns.flatten()[corrupted.units]] = True
+    hidden[corrupted.loss_rows()[real], corrupted.columns.flatten()[real]] = True
     assert torch.equal(hidden, corrupted.hidden)
     assert corrupted.entries == int((~special).sum())
 
@@ -133,18 +132,20 @@ def test_losses_are_those_of_stock_roberta(exact: bool) -> None:
     corrupted = one.corrupt(batch(), 0.3, KEY)
     output = one.forward(ours, corrupted)
     losses = one.losses(output, corrupted)
-    assert losses.shape == (int(corrupted.count),)
+    real = corrupted.real.bool()
+    assert not losses[~real].any()
     labels = batch().long().masked_fill(~corrupted.hidden, -100)
     expected = stock(input_ids=corrupted.inputs, attention_mask=torch.ones_like(labels), labels=labels)
     torch.testing.assert_close(losses.sum() / corrupted.count, expected.loss, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(output.prediction, expected.logits[corrupted.hidden], rtol=1e-5, atol=1e-5)
-    each = cross_entropy(output.prediction, corrupted.targets, reduction="none")
-    torch.testing.assert_close(losses, each, rtol=1e-5, atol=1e-5)
-    assert output.representation.shape == (int(corrupted.count), 16)
+    logits = ours.logits(output.representation)
+    torch.testing.assert_close(logits[real], expected.logits[corrupted.hidden], rtol=1e-5, atol=1e-5)
+    each = cross_entropy(logits, corrupted.targets, reduction="none")
+    torch.testing.assert_close(losses[real], each[real], rtol=1e-5, atol=1e-5)
+    assert output.representation.shape == (len(real), 16)
 
 
 def padded(corrupted: HiddenTokens) -> HiddenTokens:
-    """Give the form that a batch has on a device, where rows are filled up to a bound."""
+    """Give the form that a batch has on a device, where rows are filled up to a bound and not to the longest."""
     most = hidden_count(LENGTH, 0.3) + 1
     columns = torch.sort(corrupted.hidden.byte(), dim=1, stable=True, descending=True).indices[:, :most]
     return HiddenTokens(
@@ -153,7 +154,6 @@ def padded(corrupted: HiddenTokens) -> HiddenTokens:
         candidates=corrupted.candidates,
         columns=columns,
         targets=batch().long().gather(1, columns).flatten(),
-        units=None,
         real=corrupted.hidden.gather(1, columns).flatten().float(),
     )
 
@@ -162,20 +162,18 @@ def test_rows_that_are_filled_up_give_the_same_losses_and_weights() -> None:
     one, ours = task(), model().eval()
     short = one.corrupt(batch(), 0.3, KEY)
     filled = padded(short)
-    assert filled.real is not None
-    real = filled.real.bool()
-    assert not real.all()
+    own, real = short.real.bool(), filled.real.bool()
+    assert len(own) < len(real)
     outputs = [one.forward(ours, corrupted) for corrupted in (short, filled)]
     losses = [one.losses(output, c) for output, c in zip(outputs, (short, filled), strict=True)]
     assert (losses[1][~real] == 0).all()
-    torch.testing.assert_close(losses[1][real], losses[0])
+    torch.testing.assert_close(losses[1][real], losses[0][own])
     curriculum = make_scheme("r2mae-cl", RATIOS).curriculum
     assert curriculum is not None
     network = one.weight_network(curriculum)
     weights = [one.learned_weights(network, c, o) for c, o in zip((short, filled), outputs, strict=True)]
-    assert weights[0].shape == (int(short.count), len(curriculum.grid.values))
-    torch.testing.assert_close(weights[0].mean(0), torch.ones(len(curriculum.grid.values)), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(weights[1][real], weights[0])
+    torch.testing.assert_close(weights[0][own].mean(0), torch.ones(len(curriculum.grid.values)), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(weights[1][real], weights[0][own])
     assert (weights[1][~real] == 0).all()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
-from r2mae.theory import Inputs, fixed_point
+from r2mae.theory import ClosedRisk, Covariance, Inputs, fixed_point
 from r2mae.theory.copies import Copies
 
 Nodes = tuple[np.ndarray, np.ndarray]
@@ -116,6 +116,20 @@ def theorem_2(
     density = s / (s + mu) ** 2
     gain = (density.mean() + delta * float(density @ on_v**2) / d) / (n * p / d - float((kept**2).mean()))
     return bias, (kappa + p + p * p * delta * across**2 / (1 + delta * (1 - p))) * gain
+
+
+def theorem_3(cov: Covariance, place: int, masked: np.ndarray, kept: np.ndarray, noise: float) -> ClosedRisk:
+    """Return Theorem 3 for eigenvector number `place`: E[b̂ | X̃] = X̃⁺X̃'β with X̃'_{a,Z} = η X̃_{a,Z} Σ_ZZ⁻¹."""
+    beta, eta, sigma = cov.eigenvectors(np.array([place]))[:, 0], cov.eigenvalues[place], cov.matrix()
+    replaced, variances = np.zeros_like(masked), np.full(len(masked), noise)
+    for row, (x, z) in enumerate(zip(masked, kept, strict=True)):
+        inverse = np.linalg.pinv(sigma[np.ix_(z, z)], rcond=1e-12, hermitian=True)
+        across = eta * beta[z] - sigma[np.ix_(z, z)] @ beta[z]  # Σ_ZZᶜ β_Zᶜ
+        replaced[row, z] = eta * inverse @ x[z]
+        variances[row] += eta * beta[~z] @ beta[~z] - across @ beta[z] - across @ inverse @ across
+    inverse = np.linalg.pinv(masked)
+    bias = float(cov.quadratic(inverse @ replaced @ beta - beta))
+    return ClosedRisk(bias, float(cov.quadratic(inverse) @ variances))
 
 
 def ridge_risk(sigma: np.ndarray, beta: np.ndarray, n: int, nodes: Nodes, noise: float, ridge: float) -> float:

@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from r2mae.theory import Dense, Rotated, direction_risk, feature_risk, from_data, identity, isotropic_risk
 from r2mae.theory.advise import Advice, advise, caveats
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_raw_features_count_by_their_variance() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(
     st.lists(st.floats(0.01, 100), min_size=2, max_size=40).map(np.array),
     st.integers(5, 400),

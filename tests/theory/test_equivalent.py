@@ -5,8 +5,8 @@ import pytest
 
 from r2mae.theory import Covariance, Dense, Inputs, equivalent, latent, uniform_spectrum
 from r2mae.theory.copies import Copies, kept_copies
-from r2mae.theory.ranges import Range
 from r2mae.theory.resolvent import FactoredResolvent
+from r2mae.theory.rows import Range
 from theory.brute import pattern_means
 
 HIDDEN = Range(0.4, 0.9)

@@ -14,13 +14,12 @@ from r2mae.theory import (
     as_covariance,
     conditional_risk,
     direction_risk,
-    dominant_share,
-    eigenvector_risk,
     feature_risk,
     latent,
     risk,
     simulate,
 )
+from theory.brute import theorem_3
 
 COV = Dense(latent(12, 1, q=2).matrix())
 BETA = np.arange(1.0, 13)
@@ -32,9 +31,7 @@ CALLS: dict[str, Callable[[CovarianceLike], object]] = {
     "feature_risk": lambda cov: feature_risk(cov, 40, 0.2).risk,
     "simulate": lambda cov: simulate(cov, BETA, 40, [0.4], repetitions=2).risks,
     "conditional_risk": lambda cov: conditional_risk(cov, BETA, X, ALL, 0.1).risk,
-    "eigenvector_risk": lambda cov: eigenvector_risk(cov, 1, X, ALL, 0.1).risk,
     "advise": lambda cov: advise(cov, 40).directions.normalised,
-    "dominant_share": dominant_share,
     "as_covariance": lambda cov: as_covariance(cov).matrix(),
 }
 
@@ -107,8 +104,6 @@ def test_hidden_entries_of_a_singular_covariance(place: int) -> None:
     one, limit, two = (conditional_risk(m, BETA, masked, kept, 0.1) for m in (sigma, near, other_bits))
     assert (one.bias, one.variance) == pytest.approx((limit.bias, limit.variance), rel=2e-3)
     assert (one.bias, one.variance) == pytest.approx((two.bias, two.variance), rel=1e-6)
-    at, lemma = (
-        eigenvector_risk(sigma, place, masked, kept, 0.1),
-        conditional_risk(sigma, Dense(sigma).eigenvectors(np.array([place]))[:, 0], masked, kept, 0.1),
-    )
+    at = theorem_3(Dense(sigma), place, masked, kept, 0.1)
+    lemma = conditional_risk(sigma, Dense(sigma).eigenvectors(np.array([place]))[:, 0], masked, kept, 0.1)
     assert (at.bias, at.variance) == pytest.approx((lemma.bias, lemma.variance), rel=1e-6)

@@ -20,7 +20,6 @@ from r2mae.theory import (
     Rotated,
     beta_spectrum,
     direction_risk,
-    dominant_share,
     feature_risk,
     identity,
     isotropic_risk,
@@ -33,7 +32,7 @@ from r2mae.theory import (
     uniform_direction,
     uniform_spectrum,
 )
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 from theory.brute import ridge_risk, simulate_plainly
 
 pytestmark = pytest.mark.filterwarnings("ignore::r2mae.theory.DominantWarning")  # small sizes are the rule here
@@ -166,7 +165,7 @@ def test_ratio_zero_is_the_null() -> None:
     st.sampled_from([0.0, 1e-6, 2.0, 1e4]),
     st.floats(0.01, 100),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_what_must_hold(
     kind: str, seed: int, many: float, ratio: float, noise: float, ridge: float, scale: float
 ) -> None:
@@ -219,13 +218,11 @@ MODELS: dict[str, Callable[[], Covariance]] = {
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("n", [100, 1200])
-@pytest.mark.parametrize("ratio", [0.6, Uniform(0.4, 0.8)])
-def test_against_simulation(model: str, n: int, ratio: float | Uniform) -> None:
+def test_against_simulation(model: str, n: int) -> None:
     """By a program that shares nothing with the package; 2 % are allowed for the finite size."""
-    cov = MODELS[model]()
+    cov, ratio = MODELS[model](), Uniform(0.4, 0.8)
     beta = cov.eigenvectors(np.array([0]))[:, 0] if model != "isotropic" else uniform_direction(300, 1)
-    low, high = (ratio.low, ratio.high) if isinstance(ratio, Uniform) else (ratio, ratio)
-    drawn = simulate_plainly(cov.matrix(), beta, n, lambda rng, size: rng.uniform(low, high, size), 0.04, 16)
+    drawn = simulate_plainly(cov.matrix(), beta, n, lambda rng, size: rng.uniform(0.4, 0.8, size), 0.04, 16)
     found = risk(cov, beta, n, ratio, 0.04)
     error = drawn.std(axis=0, ddof=1) / np.sqrt(len(drawn))
     gap = np.abs(drawn.mean(axis=0) - [found.risk, found.magnitude])
@@ -322,15 +319,13 @@ def test_localised_directions() -> None:
 def test_dominant_directions() -> None:
     v = uniform_direction(1000, 1)
     for cov in (spiked(100, v), plateau(1000, 5)[0], Rotated(np.append(np.ones(499), 60.0))):
-        share = dominant_share(cov)
-        assert share == pytest.approx(cov.eigenvalues[0] / cov.diagonal.sum())
+        share = cov.eigenvalues[0] / cov.diagonal.sum()
         with pytest.warns(DominantWarning, match=f"has {share:.0%} of the variance"):
             risk(cov, uniform_direction(cov.d, 1), 100, 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         risk(spiked(10, v), v, 200, 0.5)
         risk(identity(20), np.ones(20), 10, 0.5)  # a twentieth each
-    assert dominant_share(latent(1200)) is None
 
 
 COV, BETA = identity(30), np.ones(30)

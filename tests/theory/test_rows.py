@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from r2mae.masking import Fixed, Uniform
 from r2mae.theory import kept_rows
-from r2mae.theory.ranges import Range
-from r2mae.theory.rows import nodes_of, ratios_of
+from r2mae.theory.rows import Range, nodes_of, ratios_of
 
 
 class Given:
@@ -83,3 +82,14 @@ def test_bad_input(n: int, ratio: object, message: str | None) -> None:
 def test_bad_keep(keep: object, unchecked: None) -> None:
     with pytest.raises(ValueError, match="keep must be"):
         kept_rows(10, 0.5, keep)  # type: ignore[arg-type]
+
+
+def test_a_range_is_the_uniform_ratio_of_masking() -> None:
+    np.testing.assert_allclose(Range(0.3, 0.6).nodes(), Uniform(0.3, 0.6).nodes())
+    assert [*Range(0.3, 0.6).quantile(np.array([0.0, 0.5]))] == pytest.approx([0.3, 0.45])
+
+
+@pytest.mark.parametrize("pair", [(0.5, 0.4), (-0.1, 0.5), (0.5, 1.1), (float("nan"), 0.5)])
+def test_what_is_no_range_is_refused(pair: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="low <= high"):
+        Range(*pair)

@@ -40,10 +40,11 @@ def words_of(name: str, folder: Path) -> list[str]:
     domain, options = VARIANTS[name]
     if domain == "images":
         return [domain, "digits", "--hidden", "64", *options]
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # as in pytest, whose modules write the data
     from tests.contract.conftest import ENTRIES
 
     entry = ENTRIES[domain]
-    sizes = entry.sizes[get_domain(domain).config(data="x").model.name]
+    sizes = entry.sizes[get_domain(domain).config.make(data="x").model.name]
     (folder / "options.yaml").write_text(yaml.safe_dump({**entry.fields, **sizes}), encoding="utf-8")
     return [domain, entry.write(folder), "--config", str(folder / "options.yaml"), *options]
 

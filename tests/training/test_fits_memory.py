@@ -1,4 +1,4 @@
-"""Models and batches that no memory holds are refused before anything is made or written."""
+"""Models that no memory holds are refused before anything is made or written."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,15 +53,6 @@ def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="make it smaller"):
         fit(config, DOMAIN, tmp_path / "run", data=data(hidden=2**31 - 1))
     assert not (tmp_path / "run").exists()
-
-
-def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ImagesConfig.make(data="digits", device="cpu")
-    check_fits_memory(config.replace(batch_size=1 << 16), DOMAIN, data())
-    monkeypatch.setattr(memory, "available_memory", lambda: 10**7)
-    with pytest.raises(UserError, match=r"lower --batch-size, or split it with --accumulate"):
-        check_fits_memory(config.replace(batch_size=1 << 16), DOMAIN, data())
-    check_fits_memory(config.replace(batch_size=1 << 16, accumulate=64), DOMAIN, data())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,11 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
+from r2mae.training import loop
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import fit, keyed_torch
+from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
 
 from .conftest import NEEDS_BF16, InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes
@@ -46,7 +49,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
 ) -> None:
     config = ToyConfig.make(steps=30, **options)
     fit(config, domain, tmp_path / "whole")
-    for place, cut in enumerate((1, 7, 16, 29)):
+    for place, cut in enumerate((1, 16)):
         out = tmp_path / f"cut-{place}"
         with pytest.raises(Interrupted):
             fit(config, domain, out, reporter=InterruptAt(cut))
@@ -246,6 +249,28 @@ def test_a_signal_saves_the_step_from_which_the_run_resumes(
     assert read_checkpoint(RunFolder(tmp_path / "cut").checkpoint)["r2mae_step"] == 13
     assert fit(config, domain, tmp_path / "cut").resumed_from == 13
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_signal_in_the_last_step_ends_the_call_before_measuring(tmp_path: Path, domain: ToyDomain) -> None:
+    config = ToyConfig.make(steps=20)
+    with pytest.raises(SystemExit):
+        pretrain(config, domain, tmp_path, reporter=SignalAt(20, signal.SIGTERM))
+    folder = RunFolder(tmp_path)
+    assert folder.trained and not folder.results_file.exists()
+    fitted, results = pretrain(config, domain, tmp_path)
+    assert not fitted.trained_now and results["steps"] == 20
+
+
+@pytest.mark.parametrize(("accumulate", "hint"), [(2, "give --accumulate 4 (5 at a time"), (20, "a smaller --preset")])
+def test_memory_that_ends_on_the_device_is_one_line(
+    tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch, accumulate: int, hint: str
+) -> None:
+    def full(*given: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 384.00 MiB.")
+
+    monkeypatch.setattr(loop, "take_steps", full)
+    with pytest.raises(UserError, match=re.escape(hint)):
+        fit(ToyConfig.make(steps=2, accumulate=accumulate), domain, tmp_path)
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path, domain: ToyDomain) -> None:

@@ -41,7 +41,7 @@ def test_own_schedules_reach_the_scheme() -> None:
     dynamic = ImagesConfig.make(data="x", scheme="dynamic", decay=0.01).scheme.make()
     assert dynamic.ratio == LinearDecay(0.9, 0.5, decay=0.01)
     above = ImagesConfig.make(data="x", scheme="r2mae-dynamic", decay=0.01).scheme.make()
-    assert above.ratio == UniformAbove(LinearDecay(0.9, 0.5, decay=0.01), 0.9)
+    assert above.ratio == UniformAbove(0.9, 0.5, decay=0.01)
     early = ImagesConfig.make(data="x", scheme="dynamic", decay_end=0.5).scheme.make()
     assert early.ratio == LinearDecay(0.9, 0.5, end=0.5)
     config = ImagesConfig.make(data="x", scheme="cl", cl_warmup=5, cl_start=10, cl_end=30, cl_iterations=7)

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from r2mae.errors import UserError
 from r2mae.images.task import PixelTask
 from r2mae.masking.masks import hidden_count
-from r2mae.training.step import Pretraining
+from r2mae.training.step import Pretraining, sum_of_sample_means
 from r2mae.training.task import Corrupted
-from r2mae.training.weighting import sum_of_sample_means
 
 from .conftest import ToyConfig, ToyModel
 

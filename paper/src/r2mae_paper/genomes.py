@@ -20,10 +20,9 @@ from r2mae.compare.runs import SweepRun, runs_of
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
 from r2mae.genome import AlignmentStore, build_store
-from r2mae.genome.config import NO_SPECIES, GenomeConfig
+from r2mae.genome.config import HELD_OUT, NO_SPECIES, GenomeConfig
 from r2mae.genome.store.tokens import GAP, SOFT
 from r2mae.genome.store.tracks import add_track
-from r2mae.genome.variants.settings import HELD_OUT
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import Tables, unique
 from r2mae_paper.scheme_tables import CURRICULA, dots, schemes, tables_of, variants_of

@@ -21,8 +21,7 @@ from r2mae.cells.sets import SETS as CELLS
 from r2mae.compare.style import BLUE, GREEN, ORANGE
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.statistics import Difference, mean_interval, paired_difference
-from r2mae.images.data import load_parts
-from r2mae.images.decode import Reading
+from r2mae.images.data import load_images
 from r2mae.masking.keys import Key, permutation
 from r2mae.matrices import load_matrix
 from r2mae.theory import Covariance, Inputs, Range, beta_spectrum, effective_ratio, feature_risk, from_data, latent
@@ -79,8 +78,7 @@ def rows_of_set(name: str, size: Size) -> Rows:
         x = load_matrix(name, max_features=size.features).values
     else:
         data, _, side = name.partition("-x")
-        reading = Reading(resize=int(side) if side else None, advised=False)
-        images = load_parts(data, reading)[0].images
+        images = load_images(data, resize=int(side) if side else None, advised=False)[0].images
         x = np.asarray(images, dtype=np.float64).reshape(len(images), -1) / 255
     x = x[permutation(Key.root(0).fold("rows"), len(x))[:most]]
     count = len(x) * 4 // 5 // size.batch * size.batch

@@ -82,7 +82,7 @@ def run(options: Options) -> int:
         from r2mae.files import print_json
         from r2mae.matrices import MAX_FEATURES, load_matrix
         from r2mae.terminal import Terminal
-        from r2mae.theory import Inputs, advise, from_data, ranges
+        from r2mae.theory import Inputs, advise, from_data, rows
         from r2mae.theory.advice_text import advice_text
         from r2mae.theory.advise import caveats
 
@@ -101,7 +101,7 @@ def run(options: Options) -> int:
             tolerance=options.tolerance,
             ratios=np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100,
             masks=options.epochs or 1,
-            inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", ranges.Range(*missing), mean),
+            inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", rows.Range(*missing), mean),
         )
     holds, cautions = caveats(x, cov, n)
     text = advice_text(data.name, data.notes, advice, holds, cautions, "raw" if raw else "standardised")

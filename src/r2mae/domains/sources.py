@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.training.config import RunConfig
-from r2mae.training.layers import Layer, SchemeRequest, merged, naming, option_names
-from r2mae.training.scheme import check_options, kind_of
+from r2mae.training.layers import Layer, merged, naming, split_options
+from r2mae.training.scheme import SchemeSpec, check_options, kind_of
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
@@ -40,8 +40,8 @@ class Sources:
     def known(self) -> dict[str, Any]:
         """The values of all layers by flat names, and the scheme's name and options."""
         values = merged(self.domain.config, self.layers, dict)
-        scheme = values.pop("scheme")
-        return {**values, **({} if scheme.name is None else {"scheme": scheme.name}), **option_names(scheme.options)}
+        scheme = values.get("scheme")
+        return {**values, **({"scheme": scheme.name} if isinstance(scheme, SchemeSpec) else {})}
 
 
 def first_of(file: str, written: Mapping[str, Any]) -> dict[str, str | None]:
@@ -170,11 +170,12 @@ def make_base(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, di
     kind = sources.domain.config
 
     def make(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
-        scheme = values["scheme"]
-        if scheme.name is not None:
-            kind_of(scheme.name)  # which refuses unknown ones, although the schemes of the command are others
-        config: RunConfig = kind.of_values({**values, "scheme": SchemeRequest(), "seed": kind.seed})
-        return config, check_options(scheme.options)
+        fields, options = split_options(values)
+        scheme = fields.pop("scheme", None)
+        if isinstance(scheme, str):
+            kind_of(scheme)  # which refuses unknown ones, although the schemes of the command are others
+        config: RunConfig = kind.of_values({**fields, "seed": kind.seed})
+        return config, check_options(options)
 
     config, options = merged(kind, _with_given(sources, given), make)
     config.check_given(given)

@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from r2mae.genome.batches import WindowBatches
     from r2mae.genome.config import GenomeConfig
-    from r2mae.genome.data import GenomeData, load_data
+    from r2mae.genome.data import load_data
     from r2mae.genome.domain import DOMAIN
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
     from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.store.build import build_store
-    from r2mae.genome.store.intervals import Intervals, divide, read_regions, window_starts
     from r2mae.genome.store.tracks import add_track
     from r2mae.genome.store.zarr_exchange import export_zarr
 
@@ -21,29 +19,21 @@ __all__ = [
     "AlignmentStore",
     "AlignmentTransformer",
     "GenomeConfig",
-    "GenomeData",
-    "Intervals",
-    "WindowBatches",
     "add_track",
     "build_store",
-    "divide",
     "export_zarr",
     "load_data",
-    "read_regions",
-    "window_starts",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "batches": ("WindowBatches",),
         "config": ("GenomeConfig",),
-        "data": ("GenomeData", "load_data"),
+        "data": ("load_data",),
         "domain": ("DOMAIN",),
         "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
         "r2mae.genome.store.alignment": ("AlignmentStore",),
         "r2mae.genome.store.build": ("build_store",),
-        "r2mae.genome.store.intervals": ("Intervals", "divide", "read_regions", "window_starts"),
         "r2mae.genome.store.tracks": ("add_track",),
         "r2mae.genome.store.zarr_exchange": ("export_zarr",),
     },

@@ -43,25 +43,16 @@ class WindowBatches(Batches):
     Parameters
     ----------
     store : AlignmentStore
-        The store of the windows. Every process that reads maps its files.
     starts : WindowStarts
-        The starts of the windows.
     reverse : float
         Share of windows that are replaced by their reverse complement, drawn for each row with the batch's key.
     weights : str, optional
-        Name of a track with the weights of positions; without it all weights are 1.
-    missing : float
-        Weight of positions without a value.
+        Name of a track with the weights of positions, 0 where it has none; without it all weights are 1.
     conservation : (phyloP, phastCons), optional
         Names of tracks that weigh positions as in GPN-MSA, instead of `weights`:
         max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
     columns : sequence of int, optional
         The store's aligned species to keep, in this order; by default all.
-
-    Raises
-    ------
-    UserError
-        If there is no such track.
     """
 
     store: AlignmentStore
@@ -69,13 +60,8 @@ class WindowBatches(Batches):
     _: KW_ONLY
     reverse: float = 0.5
     weights: str | None = None
-    missing: float = 0.0
     conservation: Sequence[str] = ()
     columns: Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
-        for name in (*self.conservation, *([] if self.weights is None else [self.weights])):
-            self.store.track(name)
 
     def __repr__(self) -> str:
         return f"WindowBatches({len(self):,} windows of {self.starts.length} x {len(self.store.species)} species)"
@@ -101,7 +87,7 @@ class WindowBatches(Batches):
         tokens, soft = self.store.soft_windows(contigs, first, length)
         weights, neutral = np.ones(soft.shape, np.float32), np.zeros(soft.shape, bool)
         if self.weights is not None:
-            weights = self.store.track_windows(self.weights, contigs, first, length, missing=self.missing)
+            weights = self.store.track_windows(self.weights, contigs, first, length)
         if self.conservation:
             weights, neutral = self._conservation(contigs, first)
         if self.reverse:
@@ -123,7 +109,7 @@ class WindowBatches(Batches):
     ) -> tuple[Float32[np.ndarray, "batch length"], Bool[np.ndarray, "batch length"]]:
         """Return GPN-MSA's weights of positions, and which are not conserved."""
         length, (phylop, phastcons) = self.starts.length, self.conservation
-        wide = self.store.track_windows(phastcons, contigs, first - _REACH, length + 2 * _REACH, missing=0)
+        wide = self.store.track_windows(phastcons, contigs, first - _REACH, length + 2 * _REACH)
         largest = sliding_window_view(wide, 2 * _REACH + 1, axis=1).max(-1)
-        weights = np.maximum(self.store.track_windows(phylop, contigs, first, length, missing=0), 1) * (0.1 + largest)
+        weights = np.maximum(self.store.track_windows(phylop, contigs, first, length), 1) * (0.1 + largest)
         return weights.astype(np.float32), largest < _NEUTRAL

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
-from r2mae.genome.variants.settings import NO_VARIANTS, VariantSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
 from r2mae.training.fields import Fraction, NonNegative, PartialFraction, Range, Size
@@ -16,6 +15,29 @@ MOST_WINDOWS = 2000
 """Default of the most held-out windows that a model is measured on."""
 NO_SPECIES = "none"
 """The value of `species` for no aligned species: a single sequence."""
+NO_VARIANTS: Mapping[str, Any] = {
+    "variants": None,
+    "label": None,
+    "positive": None,
+    "classes": None,
+    "contrasts": (),
+}
+"""The fields of a measurement on variants, and their values where there are none."""
+HELD_OUT = "_held_out"
+"""What scores of variants at positions that the model has not learned end in."""
+
+
+def sides_of(contrast: str) -> tuple[str, str]:
+    """Return the harmful class of a contrast, and the other; raise a UserError if these are not two names."""
+    harmful, _, other = (part.strip() for part in contrast.partition("/"))
+    if not harmful or not other or harmful == other:
+        raise UserError(f"contrast {contrast!r} is not two classes: write HARMFUL/OTHER, as stop_gained/synonymous")
+    return harmful, other
+
+
+def contrast_name(contrast: str) -> str:
+    """Return how a contrast is called in scores: ``stop_gained_vs_synonymous``."""
+    return "_vs_".join(sides_of(contrast))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +83,6 @@ class GenomeDataConfig(DataConfig):
         super().__post_init__()
         if self.validation_regions and self.validation != GenomeDataConfig.validation:
             raise UserError("validation (a fraction) and validation_regions exclude each other: give one of them")
-        self._check_species()
-
-    def _check_species(self) -> None:
         twice = next((name for name in self.species if self.species.count(name) > 1), None)
         if twice is not None:
             raise UserError(f"species names {twice!r} twice: once is enough")
@@ -85,10 +104,8 @@ class GenomeTaskConfig(TaskConfig):
     repeat_weight : float
         Weight of soft-masked positions (lower case, usually repeats) in the loss; 0 becomes a millionth.
     weight_track : str, optional
-        Track of the store whose values are weights of positions in the loss, such as conservation; values below 0 count
-        as 0.
-    missing_weight : float
-        Weight of positions without a value in this track.
+        Track of the store whose values are weights of positions in the loss, such as conservation; missing values and
+        those below 0 count as 0.
     conservation : list of str
         The store's tracks of phyloP and phastCons, in this order. Positions then weigh, as in GPN-MSA,
         max(phyloP, 1) x (0.1 + the maximum of phastCons over the 7 positions around).
@@ -101,14 +118,11 @@ class GenomeTaskConfig(TaskConfig):
     exact: bool = True
     repeat_weight: NonNegative = 0.1
     weight_track: str | None = None
-    missing_weight: NonNegative = 0.0
     conservation: tuple[str, ...] = ()
     flip: Fraction = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.missing_weight and self.weight_track is None:
-            raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
         if len(self.conservation) not in (0, 2):
             raise UserError("conservation names two tracks of the store, of phyloP and of phastCons, in this order")
         if self.conservation and self.weight_track is not None:
@@ -116,17 +130,46 @@ class GenomeTaskConfig(TaskConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenomeEvaluationConfig(VariantSettings, EvaluationConfig):
+class GenomeEvaluationConfig(EvaluationConfig):
     """How a model of a genome is measured: on held-out windows, and on variants with a label.
 
     Parameters
     ----------
+    variants : str, optional
+        A file of variants (VCF, .tsv, .csv, Parquet) on which finished models are measured, too.
+    label : str, optional
+        The column of this file (of a VCF also a key of INFO) that scores are compared with. Two values: the area under
+        the ROC curve and the precision-recall curve. Other numbers: Spearman's correlation.
+    positive : str, optional
+        The value of the label that marks harmful variants, which low scores find; by default 1, or true.
+    classes : str, optional
+        A column whose values divide the variants into classes that are measured one by one, too.
+    contrasts : list of str
+        Pairs of these classes, HARMFUL/OTHER such as stop_gained/synonymous: how well low scores discriminate
+        the variants of one from those of the other, as the area under the ROC curve, whatever the label.
     eval_windows : int
         Most held-out windows on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
         less time and give less precise scores; below 500 each is masked several times.
     """
 
+    variants: str | None = None
+    label: str | None = None
+    positive: str | None = None
+    classes: str | None = None
+    contrasts: tuple[str, ...] = ()
     eval_windows: Size = MOST_WINDOWS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "contrasts", tuple(dict.fromkeys("/".join(sides_of(one)) for one in self.contrasts)))
+        if self.variants is None:
+            for name, value in NO_VARIANTS.items():
+                if getattr(self, name) != value:
+                    raise UserError(f"{name} is about a file of variants: name it with --variants FILE")
+        elif self.label is None:
+            raise UserError("variants need the column that scores are compared with: --label COLUMN")
+        if self.contrasts and self.classes is None:
+            raise UserError("contrasts are pairs of classes: name the column that has them with --classes COLUMN")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.source import chosen_species, open_store
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import Intervals, Parts, divide, window_starts
+from r2mae.genome.store.intervals import Intervals, read_regions, window_starts
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Data
 
@@ -24,19 +24,9 @@ _BLOCK = 4  # fewest windows of a block
 class GenomeData(Data):
     """The data of a run.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    train : WindowBatches
-        On either strand.
-    validation, test : WindowBatches, optional
-        Adjacent windows on the strand of the reference. Without `test`, a model is measured on `validation`.
-    architecture : dict
-        The values that the model is built from.
-    held_out : Intervals, optional
-        The positions of `test`, or without it of `validation`: variants there are also measured separately.
-    notes : tuple of str
-        Sentences on the training, validation and test windows.
+    Training windows are on either strand; those of `validation` and `test` are adjacent, on the strand of the
+    reference. `architecture` has the values that the model is built from. `held_out` are the positions of `test`, or
+    without it of `validation`: variants there are also measured separately. `notes` are sentences on the windows.
     """
 
     store: AlignmentStore
@@ -54,22 +44,16 @@ class GenomeData(Data):
 
 
 def load_data(config: GenomeConfig) -> GenomeData:
-    """Open a store and split it into training, validation and test windows.
-
-    Raises
-    ------
-    UserError
-        If there is no store, it lacks species or regions, or a part has no window.
-    """
+    """Open a store and split it into training, validation and test windows."""
     store = open_store(config.data.source)
     names = chosen_species(store.species, config.data.species)
-    parts = _parts(store, config, config.data.validation_regions or _validation_blocks(store, config))
+    parts = divide(store, config)
     stride = config.data.stride
     if stride is None:
         stride = 1 if store.layout.positions < _SMALL else max(config.data.window // 2, 1)
-    train = _windows(store, config, parts.train, names, stride=stride, reverse=config.data.reverse)
+    train = windows_of(store, config, parts.train, names, stride=stride, reverse=config.data.reverse)
     validation, test = (
-        adjacent_windows(store, config, part, names) if len(part) else None for part in (parts.validation, parts.test)
+        windows_of(store, config, part, names) if len(part) else None for part in (parts.validation, parts.test)
     )
     validation = None if validation is None else validation.spread(VALIDATION_WINDOWS)
     architecture = {
@@ -88,31 +72,19 @@ def load_data(config: GenomeConfig) -> GenomeData:
 
 
 def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
-    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name.
-
-    Raises
-    ------
-    UserError
-        If species of the model are missing; and as :func:`load_data`.
-    """
+    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name."""
     store = open_store(config.data.source)
-    windows = adjacent_windows(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
+    windows = windows_of(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
 
 def unweighted(config: GenomeConfig) -> GenomeConfig:
     """Return the configuration without the tracks of weights, which another store may lack."""
-    return config.replace(weight_track=None, missing_weight=0.0, conservation=())
+    return config.replace(weight_track=None, conservation=())
 
 
 def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | None:
-    """Return the numbers of the store's aligned species with these names; None if these are all, in order.
-
-    Raises
-    ------
-    UserError
-        If the store lacks some.
-    """
+    """Return the numbers of the store's aligned species with these names; None if these are all, in order."""
     if tuple(names) == store.species[1:]:
         return None
     numbers = {name: place for place, name in enumerate(store.species[1:])}
@@ -126,43 +98,64 @@ def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | 
     return [numbers[name] for name in names]
 
 
-def adjacent_windows(
-    store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
+def windows_of(
+    store: AlignmentStore,
+    config: GenomeConfig,
+    part: Intervals,
+    names: Sequence[str],
+    *,
+    stride: int | None = None,
+    reverse: float = 0.0,
 ) -> WindowBatches:
-    """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
-    return _windows(store, config, part, names, stride=config.data.window, reverse=0)
-
-
-def _windows(
-    store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str], *, stride: int, reverse: float
-) -> WindowBatches:
+    """Return the windows of a part; by default adjacent without overlap, on the strand of the reference."""
+    length = config.data.window
     return WindowBatches(
         store,
-        window_starts(store, part, config.data.window, stride, most_unknown=config.data.most_unknown),
+        window_starts(store, part, length, stride or length, most_unknown=config.data.most_unknown),
         reverse=reverse,
         weights=config.task.weight_track,
-        missing=config.task.missing_weight,
         conservation=config.task.conservation,
         columns=species_columns(store, names),
     )
 
 
-def _parts(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
-    return divide(
-        store,
-        config.data.window,
-        validation=validation,
-        test=config.data.test_regions,
-        include=config.data.include,
-        exclude=config.data.exclude,
+class Parts(NamedTuple):
+    """Positions to learn from, to choose by, and to test on."""
+
+    train: Intervals
+    validation: Intervals
+    test: Intervals
+
+
+def divide(store: AlignmentStore, config: GenomeConfig) -> Parts:
+    """Divide a store: test keeps its positions; validation keeps a window away from test, and training from both.
+
+    A UserError is raised for regions that the store does not have, and for a part that is asked for and left with
+    nothing.
+    """
+    data, layout = config.data, store.layout
+    allowed = read_regions(data.include, layout) if data.include else Intervals.everywhere(layout)
+    allowed = allowed.without(read_regions(data.exclude, layout))
+    test = read_regions(data.test_regions, layout)
+    apart = test.widened(data.window, layout)
+    free = allowed.without(apart)
+    regions = data.validation_regions
+    validation = read_regions(regions, layout).without(apart) if regions else _validation_blocks(config, free)
+    parts = Parts(
+        free.without(validation.widened(data.window, layout)), validation.within(allowed), test.within(allowed)
     )
+    for name, part, asked in zip(Parts._fields, parts, (True, regions, data.test_regions), strict=True):
+        if asked and not len(part):
+            raise UserError(
+                f"nothing is left for {name}: other parts, a window's gap around them, or filters take it all"
+            )
+    return parts
 
 
-def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
-    """Return blocks of the genome, apart from the test regions, that amount to the fraction `validation`."""
-    if not config.data.validation:
-        return ()
-    free = _parts(store, config, ()).train
+def _validation_blocks(config: GenomeConfig, free: Intervals) -> Intervals:
+    """Return blocks of free positions that amount to the fraction `validation`."""
+    if not config.data.validation or not len(free):
+        return Intervals.of([])
     wanted = config.data.validation * free.positions
     block = max(_BLOCK * config.data.window, round(wanted / _BLOCKS))
     places = [(contig, first) for contig, start, end in free.rows() for first in range(start, end - block + 1, block)]
@@ -173,8 +166,7 @@ def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str
         )
     count = min(max(round(wanted / block), 1), len(places) - 1)
     order = permutation(Key.root(config.seed).fold("validation"), len(places))[:count]
-    chosen = sorted(places[number] for number in order.tolist())
-    return tuple(f"{store.contigs[contig]}:{first + 1}-{first + block}" for contig, first in chosen)
+    return Intervals.of((contig, first, first + block) for contig, first in (places[n] for n in order.tolist()))
 
 
 def _notes(data: GenomeData, config: GenomeConfig) -> tuple[str, ...]:

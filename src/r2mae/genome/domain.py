@@ -9,9 +9,8 @@ from r2mae.domains.base import Domain
 from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome import options
-from r2mae.genome.config import GenomeConfig
+from r2mae.genome.config import NO_VARIANTS, GenomeConfig
 from r2mae.genome.models import MODELS
-from r2mae.genome.variants.settings import NO_VARIANTS
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from r2mae.genome.data import GenomeData
-    from r2mae.genome.task import AlignmentTask, WindowModel
+    from r2mae.genome.models.gpn_msa import AlignmentTransformer
+    from r2mae.genome.task import AlignmentTask
     from r2mae.training.initial import Origin
 
 _ALIGNMENT = (
@@ -79,7 +79,7 @@ class GenomeDomain(Domain):
             Evaluation(
                 "scores of variants against a label: AUROC, AUPRC and partial AUROC of two values, or else Spearman's "
                 "correlation, with 95 % intervals over blocks of 500 positions; baselines are also columns of the file "
-                "(high values are harmful; NAME:benign if they are benign)",
+                "(high values are harmful)",
                 options=options.LabelledVariants,
                 examples=("runs/genome variants --variants fitness.tsv.gz --label fitness --classes consequence",),
                 name="variants",
@@ -153,9 +153,9 @@ class GenomeDomain(Domain):
 
         return load_initial_weights(config.init, model)
 
-    def build(self, architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, WindowModel]":
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, AlignmentTransformer]":
         """Return the task and a freshly initialised model."""
-        made: tuple[AlignmentTask, WindowModel] = build_model(MODELS, architecture)
+        made: tuple[AlignmentTask, AlignmentTransformer] = build_model(MODELS, architecture)
         return made
 
     evaluation_support = ("progress",)
@@ -164,7 +164,7 @@ class GenomeDomain(Domain):
         self,
         config: GenomeConfig,
         task: "AlignmentTask",
-        model: "WindowModel",
+        model: "AlignmentTransformer",
         data: "GenomeData",
         *,
         curve: bool = True,
@@ -186,11 +186,10 @@ class GenomeDomain(Domain):
     def baselines_of(self, config: GenomeConfig) -> tuple[str, ...]:
         """Return alignment and composition, and with variants also the columns of their file."""
         from r2mae.genome.variants.files import open_variants
-        from r2mae.genome.variants.settings import BENIGN
 
         file = config.evaluation.variants
         columns = () if file is None else open_variants(Path(file).expanduser()).names
-        return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
+        return ("alignment", "composition", *columns)
 
     def score_baseline(
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
@@ -223,7 +222,7 @@ class GenomeDomain(Domain):
         self,
         config: GenomeConfig,
         task: "AlignmentTask",
-        model: "WindowModel",
+        model: "AlignmentTransformer",
         source: str,
         *,
         regions: Sequence[str] = (),

@@ -17,11 +17,12 @@ from torch.nn.functional import one_hot
 from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
-from r2mae.genome.data import GenomeData, adjacent_windows, unweighted
+from r2mae.genome.data import GenomeData, unweighted, windows_of
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.intervals import Intervals, read_regions
-from r2mae.genome.store.tokens import LETTERS
-from r2mae.genome.task import BASES, AlignmentTask, HiddenBases, WindowModel
+from r2mae.genome.store.tokens import BASES, LETTERS
+from r2mae.genome.task import AlignmentTask, HiddenBases
 from r2mae.masking.keys import Key
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
@@ -37,7 +38,7 @@ Predict = Callable[[HiddenBases], Float[Tensor, "batch most bases"]]
 
 def evaluate(
     task: AlignmentTask,
-    model: WindowModel,
+    model: AlignmentTransformer,
     data: GenomeData,
     *,
     windows: int = MOST_WINDOWS,
@@ -73,12 +74,8 @@ def curve_scores(
 
     In each window the rounded count of bases is hidden, always by the mask token, and all hidden bases have equal
     weight, regardless of the run's training. The masks of a window depend only on its place and the ratio. Fewer than
-    500 windows are masked several times, at most 20, so that scores do not depend on a few bases.
-
-    Raises
-    ------
-    UserError
-        If a mask ratio hides no base in any window.
+    500 windows are masked several times, at most 20, so that scores do not depend on a few bases. A UserError is raised
+    if a mask ratio hides no base in any window.
     """
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")
@@ -153,49 +150,28 @@ def alignment_logs(corrupted: HiddenBases, prior: Float64[Tensor, "4"]) -> Float
 def embed_windows(
     config: GenomeConfig,
     task: AlignmentTask,
-    model: WindowModel,
+    model: AlignmentTransformer,
     source: str,
     *,
     regions: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Embed the adjacent windows of a store; the model's species are found by name.
+    """Embed the adjacent windows of a store, or of some regions; the model's species are found by name.
 
-    The number of positions that are in no window is logged on the logger ``r2mae``: those at the end of each region
-    that do not fill a window, and those of windows with too many unknown bases.
-
-    Parameters
-    ----------
-    config, task, model
-        Those of the run.
-    source : str
-        A store.
-    regions : sequence of str
-        Contigs, intervals such as chr1:1,001-2,000, or BED files; by default the complete store. A window is within one
-        region.
-
-    Returns
-    -------
-    dict
-        ``embedding``, shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1;
-        ``repeats``, the fraction that is soft-masked.
-
-    Raises
-    ------
-    UserError
-        If `source` is not a store, lacks species of the model, or has no window in the regions.
+    The number of positions that are in no window is logged on the logger ``r2mae``. The arrays are ``embedding``, of
+    shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1; and ``repeats``, the
+    fraction that is soft-masked. A UserError is raised if `source` is not a store, lacks species of the model, or has
+    no window in the regions.
     """
     store = open_store(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
-    windows = adjacent_windows(store, unweighted(config), part, model.species)
+    windows = windows_of(store, unweighted(config), part, model.species)
     starts = windows.starts
-    left, unknown = part.positions - len(starts) * starts.length, starts.omitted * starts.length
-    causes = {
-        f"at the ends of regions, which fill no window of {starts.length}": left - unknown,
-        "in windows with too many unknown bases": unknown,
-    }
-    if left:
-        why = " and ".join(f"{count:,} {where}" for where, count in causes.items() if count)
-        logging.getLogger("r2mae").warning("%s", f"{left:,} of {part.positions:,} positions are omitted: {why}")
+    if left := part.positions - len(starts) * starts.length:
+        unknown = f", or in {starts.omitted:,} windows with too many unknown bases" if starts.omitted else ""
+        told = (
+            f"{left:,} of {part.positions:,} positions are in no window of {starts.length}: at ends of regions{unknown}"
+        )
+        logging.getLogger("r2mae").warning("%s", told)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):

@@ -1,11 +1,9 @@
 """Options of commands on genomes. No torch."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from r2mae.domains.options import as_in_run
 from r2mae.genome.config import GenomeEvaluationConfig
-from r2mae.genome.variants.settings import VariantSettings
 from r2mae.training.fields import argument, option
 
 
@@ -24,7 +22,7 @@ class Variants:
 
 HiddenBases = as_in_run(GenomeEvaluationConfig, "eval_windows")
 """Options of the default evaluation."""
-LabelledVariants = as_in_run(VariantSettings, "label", "positive", "classes", "contrasts", base=Variants)
+LabelledVariants = as_in_run(GenomeEvaluationConfig, "label", "positive", "classes", "contrasts", base=Variants)
 """Options of the evaluation on variants."""
 
 
@@ -73,27 +71,22 @@ class ScoreVariants(_Scoring):
     Parameters
     ----------
     variants : str
-        VCF (.vcf, .vcf.gz), a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet); or, for all
-        substitutions, a region such as chr1:101-200 or a BED file.
+        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet).
     column : str
         Name of the scores; that of the reasons ends in _reason.
-    figure : str, optional
-        For a region: draw scores by position and base (.png, .svg or .pdf).
 
     Examples
     --------
     r2mae score-variants runs/genome variants.vcf.gz -o scored.vcf.gz
-    r2mae score-variants runs/genome chr1:101-200 -o saturation.tsv --figure saturation.png
     """
 
     variants: str = argument()
     column: str = "score"
-    figure: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Logits(_Scoring):
-    """Write a pretrained model's logits at each position of a region.
+    """Write a pretrained model's logits at each position of a region, of which differences are scores of substitutions.
 
     Parameters
     ----------
@@ -153,8 +146,6 @@ class Info:
         Folder of the store.
     verify : bool
         Compare all of it with its checksums.
-    json : bool
-        Print JSON.
 
     Examples
     --------
@@ -163,7 +154,6 @@ class Info:
 
     store: str = argument()
     verify: bool = False
-    json: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +168,6 @@ class Track:
         Folder of the store, and the file of values.
     name : str
         Name of the track; an existing one is replaced.
-    dtype : {"float16", "float32"}
-        Number format of the values.
 
     Examples
     --------
@@ -189,7 +177,6 @@ class Track:
     store: str = argument()
     file: str = argument()
     name: str = option()
-    dtype: Literal["float16", "float32"] = "float16"
 
 
 @dataclass(frozen=True, kw_only=True)

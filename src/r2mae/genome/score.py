@@ -7,33 +7,24 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, check_output_is_not_source, exclusive, read_json, write_json
-from r2mae.genome.heatmap import check_figure, draw_scores
+from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
+from r2mae.genome.store.sources import allocate
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.task import WindowModel
-from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions
-from r2mae.genome.variants.files import (
-    RegionVariants,
-    Scored,
-    Variants,
-    check_output,
-    kind_of,
-    open_variants,
-    text_file,
-)
+from r2mae.genome.variants.alleles import REASONS, substitutions
+from r2mae.genome.variants.files import Scored, check_output, open_variants, text_file
 from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.progress import counting_bar
-from r2mae.training.validation import evaluating
 
 BLOCK = 4096
 """Rows that are scored and saved, or positions that are written, at a time."""
@@ -41,24 +32,10 @@ BLOCK = 4096
 _PLAN = "plan.json"
 
 
-class OpenRun(NamedTuple):
-    """A finished run's model, the store it is applied to, its predictions there, and the fingerprint of its files."""
-
-    model: WindowModel
-    store: AlignmentStore
-    logs: SiteLogs
-    fingerprint: str
-
-
-def open_run(run: str | Path, data: str | None, device: str, batch_size: int) -> OpenRun:
-    """Open a finished run, and its own store or another.
-
-    Raises
-    ------
-    UserError
-        If `run` is not a finished run of this domain, the store is missing or lacks species of the model, or a batch
-        does not hold two windows.
-    """
+def _open_run(
+    run: str | Path, data: str | None, device: str, batch_size: int
+) -> tuple[AlignmentTransformer, AlignmentStore, SiteLogs, str]:
+    """Return a finished run's model, its own store or another, predictions there, and the fingerprint of the model."""
     from r2mae.genome.domain import DOMAIN
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import load_model
@@ -66,17 +43,14 @@ def open_run(run: str | Path, data: str | None, device: str, batch_size: int) ->
     if batch_size < 2:
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
     folder = RunFolder(run)
-    found = folder.read_config()
-    if found.get("domain") != DOMAIN.name:
-        raise UserError(
-            f"{run} is a run of the domain {found.get('domain')}, and variants are scored by the domain {DOMAIN.name}"
-        )
-    store = open_store(data or str(found["data"].get("source")))
+    if (found := folder.read_config().get("domain")) != DOMAIN.name:
+        raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {DOMAIN.name}")
     config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
+    store = open_store(data or config.data.source)
     if data is None:
         folder.check_data(config.data.source, DOMAIN.fingerprint(config))
     logs = site_scorer(store, model, config.data.window, rows=batch_size)
-    return OpenRun(model, store, logs, fingerprint(folder.weights, folder.model_file))
+    return model, store, logs, fingerprint(folder.weights, folder.model_file)
 
 
 def score_command(run: str, variants: str, output: str, **options: Any) -> None:
@@ -98,31 +72,17 @@ def score_variants(
     column: str = "score",
     batch_size: int = ROWS,
     device: str = "auto",
-    figure: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Score a file of variants, or all substitutions of a region; memory does not grow with them, but for Parquet.
+    """Score a file of variants; memory does not grow with it, but for Parquet.
 
     The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
     folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes.
 
     Parameters
     ----------
-    run : path
-        A finished run.
-    variants : str
-        A file (VCF, .tsv, .csv, Parquet), or a region such as ``chr1:101-200`` or a BED file.
-    output : path
-        The same rows in the same order, with two more columns.
-    data : str, optional
-        Another store than the run's.
-    column : str
-        Name of the scores; that of the reasons ends in ``_reason``.
-    batch_size : int
-        Windows per forward pass; there are two for each position.
-    device : str
-    figure : path, optional
-        For a region: a picture of the scores.
+    run, variants, output, data, column, batch_size, device
+        See :class:`r2mae.genome.options.ScoreVariants`.
     progress : callable, optional
         Called with the number of rows done and the total.
 
@@ -130,33 +90,17 @@ def score_variants(
     -------
     dict
         Number of variants for each of :data:`r2mae.genome.variants.alleles.REASONS`; those of "" have a score.
-
-    Raises
-    ------
-    UserError
-        For mistakes in run, store or variants; the message names file and line.
     """
     output, path = Path(output).expanduser(), Path(variants).expanduser()
-    source: Variants | None = None
-    if is_region(variants):
-        check_output(output, "tsv")
-    else:
-        if figure is not None:
-            raise UserError(f"--figure draws a region, such as chr1:101-200, and {variants} is a file: omit it")
-        source = open_variants(path)
-        check_output(output, source.kind)
-        check_output_is_not_source(output, path)
-    model, store, logs, model_fingerprint = open_run(run, data, device, batch_size)
-    if source is None:
-        source = RegionVariants(store, [variants])
-        if figure is not None:
-            check_figure(Path(figure), source.intervals.positions)
+    source = open_variants(path)
+    check_output(output, source.kind)
+    check_output_is_not_source(output, path)
     source.check_column(column)
-    total = sum(len(block.rows) for block in source.blocks(BLOCK))
-    if figure is not None and not total:
-        raise UserError(f"{variants}: no base of the reference is known there, and --figure has nothing to draw")
+    model, store, logs, model_fingerprint = _open_run(run, data, device, batch_size)
+    sizes = [(len(block.rows), len(block.alleles)) for block in source.blocks(BLOCK)]
+    total, alleles = (sum(counts) for counts in zip((0, 0), *sizes, strict=True))
     plan = {
-        "variants": fingerprint(path) if path.is_file() else variants,
+        "variants": fingerprint(path),
         "model": model_fingerprint,
         "store": store.fingerprint,
         "block": BLOCK,
@@ -165,59 +109,41 @@ def score_variants(
     }
     counts = np.zeros(len(REASONS), np.int64)
 
-    def scored(folder: Path) -> Iterator[Scored]:
-        done = 0
-        for number, block in enumerate(source.blocks(BLOCK)):
+    def scored(saved: Float32[np.ndarray, " n"]) -> Iterator[Scored]:
+        rows, done = 0, 0
+        for block in source.blocks(BLOCK):
             found = substitutions(block.alleles, store)
-            yield block, _block_scores(folder / f"{number}.npy", found, logs), found.reasons
+            scores = saved[done : done + len(block.alleles)]
+            if np.isinf(scores).any():
+                scores[:] = scores_of(found, logs)
+            yield block, scores, found.reasons
             counts[:] += np.bincount(found.reasons, minlength=len(REASONS))
-            done += len(block.rows)
+            rows, done = rows + len(block.rows), done + len(block.alleles)
             if progress is not None:
-                progress(done, total)
+                progress(rows, total)
 
-    with _saved_scores(output, plan) as folder, evaluating(model):
-        source.write(output, column, scored(folder))
-    if figure is not None:
-        draw_scores(Path(figure).expanduser(), output, column)
+    with _saved_scores(output, plan, alleles) as saved:
+        source.write(output, column, scored(saved))
     return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
-def is_region(variants: str) -> bool:
-    """Return whether this is a region or a BED file, rather than a file of variants."""
-    name, path = variants.lower(), Path(variants).expanduser()
-    if name.endswith((".bed", ".bed.gz")):
-        return True
-    return kind_of(path) is None and not path.exists() and not name.endswith(".bcf")
-
-
 @contextmanager
-def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Path]:
-    """Yield a folder for finished scores, next to the output; it is deleted if no error occurs.
+def _saved_scores(output: Path, plan: dict[str, Any], size: int) -> Iterator[Float32[np.ndarray, " n"]]:
+    """Yield the scores of all alternatives, mapped from a file, infinite where one is missing.
 
-    Scores of another plan (other variants, another model) are deleted. If another process writes this output, a
-    UserError is raised.
+    Its hidden folder next to `output` is deleted if no error occurs. Scores of another plan (other variants, another
+    model) are deleted. If another process writes this output, a UserError is raised.
     """
     folder = output.with_name(f".{output.name}.scores")
+    file = folder / "scores.npy"
     with exclusive(output):
         if read_json(folder / _PLAN) != plan:
             shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            allocate(file, np.float32, size)[:] = np.inf
             write_json(folder / _PLAN, plan)
-        yield folder
+        yield np.load(file, mmap_mode="r+")
         shutil.rmtree(folder)
-
-
-def _block_scores(path: Path, found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
-    """Return the scores of a block, NaN where there is a reason; they are read from a file, or written to it."""
-    try:
-        scores: Float32[np.ndarray, " n"] = np.load(path)
-        if scores.dtype == np.float32 and np.array_equal(np.isfinite(scores), found.reasons == 0):
-            return scores
-    except (OSError, ValueError, EOFError):  # missing or damaged
-        pass
-    scores = scores_of(found, logs)
-    with atomic_write(path, "wb") as file:
-        np.save(file, scores)
-    return scores
 
 
 def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:
@@ -240,31 +166,16 @@ def write_logits(
     """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
 
     Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
-    add up to one. The number of positions is returned.
-
-    Parameters
-    ----------
-    run : path
-        A finished run.
-    regions : sequence of str
-        Contigs, intervals such as chr1:1,001-2,000 (counted from 1), or BED files.
-    output : path
-        ``.tsv`` or ``.tsv.gz``.
-    data, batch_size, device, progress
-        As :func:`score_variants`.
-
-    Raises
-    ------
-    UserError
-        For mistakes in run, store or regions.
+    add up to one. The number of positions is returned. For parameters see :class:`r2mae.genome.options.Logits`, and
+    :func:`score_variants`.
     """
     output = Path(output).expanduser()
     check_output(output, "tsv")
     for region in regions:
         check_output_is_not_source(output, Path(region).expanduser())
-    model, store, logs, _ = open_run(run, data, device, batch_size)
+    _, store, logs, _ = _open_run(run, data, device, batch_size)
     intervals, done = read_regions(regions, store.layout), 0
-    with evaluating(model), text_file(output) as write:
+    with text_file(output) as write:
         write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]) + "\n")
         for contig, start, end in intervals.rows():
             for first in range(start, end, BLOCK):

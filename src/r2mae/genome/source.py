@@ -37,28 +37,24 @@ def check(config: GenomeConfig) -> None:
     _check_memory(config)
 
 
-def step_bytes(config: GenomeConfig) -> int:
-    """Return the estimated memory of a micro-batch's forward and backward pass on a CPU, without the weights.
+def _check_memory(config: GenomeConfig) -> None:
+    """Refuse a step on a CPU that does not fit into the free memory; if that is unknown, accept all.
 
-    For steps of four shapes, it was 0.85 to 0.95 of the memory used.
+    The estimate is of a micro-batch's forward and backward pass, without the weights. For steps of four shapes, it was
+    0.85 to 0.95 of the memory used.
     """
+    if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
+        return
     model, window = config.model, config.data.window
-    positions = config.optimizer.batch_size // config.optimizer.accumulate * window
+    size, parts = config.optimizer.batch_size, config.optimizer.accumulate
     inner = 4 * model.width if model.inner is None else model.inner
     # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
     # scores, their softmax, and both before and after dropout. The last layer is computed at hidden positions alone.
     layer = 15 * model.width + 2 * inner + (4 * model.heads * window if model.dropout else 0)
-    return int(4 * positions * ((model.layers - 1 + _HIDDEN) * layer + 4 * model.width))
-
-
-def _check_memory(config: GenomeConfig) -> None:
-    """Refuse a step on a CPU that does not fit into the free memory; if that is unknown, accept all."""
-    if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
-        return
-    free, needed = available_memory(), step_bytes(config)
+    needed = int(4 * (size // parts) * window * ((model.layers - 1 + _HIDDEN) * layer + 4 * model.width))
+    free = available_memory()
     if free is None or needed < free:
         return
-    parts, size = config.optimizer.accumulate, config.optimizer.batch_size
     fits = next((n for n in range(2, size + 1) if size % n == 0 and needed * parts < n * free / 2), None)
     hint = "give a smaller --preset, such as mini or tiny, or a smaller --window"
     if fits is not None:
@@ -79,14 +75,9 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
 
 def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the aligned species that a model receives.
+    """Return the aligned species that a model receives, of `known`, the species of the store, the reference first.
 
-    Parameters
-    ----------
-    known : sequence of str
-        The species of the store, the reference first.
-    wanted : sequence of str
-        `species` of the configuration; a name that the store does not have, or that of the reference, is refused.
+    A `wanted` name that the store does not have, or that of the reference, is refused.
     """
     if not wanted:
         return tuple(known[1:])

@@ -3,67 +3,22 @@
 A batch is a :class:`r2mae.genome.batches.WindowBatch`.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from r2mae.genome.batches import WindowBatch
-from r2mae.genome.store.tokens import GAP, LETTERS
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
+from r2mae.genome.store.tokens import BASES, MASK
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens
 from r2mae.training.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state
 from r2mae.training.task import Output
 
-BASES = GAP
-"""A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
-MASK = len(LETTERS)
-"""The token of a hidden base; only the target has it."""
-
 _LEAST = 1e-6  # the least weight, also of repeats with weight 0: a batch that hides only such bases has a finite loss
-
-
-class WindowModel(nn.Module, ABC):
-    """A model of windows that :class:`AlignmentTask` trains."""
-
-    species: tuple[str, ...] = ()
-    """Names of the aligned species, in the order of the model's inputs."""
-
-    def forward(
-        self,
-        target: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        columns: Int64[Tensor, "batch most"],
-    ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
-        """Return logits over A, C, G and T at some positions (`columns` of each row), and the last hidden states there.
-
-        In `target`, A C G T - unknown and hidden are 0 to 6; the aligned species have 0 to 5.
-        """
-        states = self.encode(target, aligned, columns=columns)
-        return self.head(states), states
-
-    @abstractmethod
-    def encode(
-        self,
-        target: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        *,
-        columns: Int64[Tensor, "batch most"] | None = None,
-    ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states at all positions, or only at those in `columns`.
-
-        Raises
-        ------
-        ValueError
-            If the windows are longer than the model's maximum, or have a different number of species.
-        """
-
-    @abstractmethod
-    def head(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places bases"]:
-        """Return logits over A, C, G and T."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +26,8 @@ class HiddenBases(MaskedTokens):
     """A mini-batch with hidden bases. Positions are numbered through the batch: row x length + column.
 
     `hidden` and `weights` have an entry for each position, and `targets` for each of the `columns`: labels, some of
-    which may be flipped (0 where no base is hidden).
-
-    Parameters
-    ----------
-    aligned : uint8 tensor, shape (batch, length, others)
-        The tokens of the other species.
-    real : Bool tensor, shape (batch, most)
-        False for columns that only fill a row.
+    which may be flipped (0 where no base is hidden). `aligned` are the tokens of the other species, of shape (batch,
+    length, others); `real` is false for columns that only fill a row.
     """
 
     aligned: Tensor
@@ -137,7 +86,7 @@ class AlignmentTask(MaskedTokenTask):
             weights=weights.flatten(),
         )
 
-    def forward(self, model: WindowModel, corrupted: HiddenBases) -> Output:
+    def forward(self, model: AlignmentTransformer, corrupted: HiddenBases) -> Output:
         """Return logits of the hidden bases (batch, most, 4), and the hidden states there (batch × most, width)."""
         logits, states = model(corrupted.inputs, corrupted.aligned, corrupted.columns)
         return Output(logits, states.flatten(0, 1))
@@ -149,7 +98,7 @@ class AlignmentTask(MaskedTokenTask):
         return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found)
 
     @torch.no_grad()
-    def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:
+    def embed(self, model: AlignmentTransformer, batch: WindowBatch) -> Float[Tensor, "batch width"]:
         """Return the mean of the last hidden states over the bases of each window (0 for a window without bases)."""
         target = batch["target"].long()
         states = model.encode(target, batch["aligned"])

@@ -6,6 +6,7 @@ images, which may be in a folder of any name or in a .tar; and, for official par
 """
 
 import gzip
+import itertools
 import lzma
 from collections import Counter
 from collections.abc import Sequence
@@ -16,11 +17,10 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.images.decode import Reading
+from r2mae.images.decode import Reading, read_files
 from r2mae.images.formats import reading
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import TABLES, File, Folder
-from r2mae.images.store import read_files
 
 ATTRIBUTES, PARTITION = "list_attr", "list_eval_partition"
 _PARTS = ("training", "test", "validation")
@@ -30,34 +30,19 @@ _MAX_TABLE = 1 << 28  # bytes of a table, ten times CelebA's
 
 
 def find_tables(folder: Folder) -> tuple[Folder, File, File | None] | None:
-    """Return the folder with the tables, that of attributes and that of parts; None without attributes.
-
-    Raises
-    ------
-    UserError
-        If there are two tables of one kind.
-    """
-    if not any(path.rpartition("/")[2].lower().startswith(ATTRIBUTES) for path in folder.files):
-        return None
-    while True:
-        attributes = _single_table(folder, ATTRIBUTES)
-        if attributes is not None:
-            return folder, attributes, _single_table(folder, PARTITION)
+    """Return the folder with the tables, that of attributes and that of parts; None without attributes."""
+    while (attributes := _single_table(folder, ATTRIBUTES)) is None:
         inside = folder.folders()
         if len(inside) != 1:
             return None
         (folder,) = inside.values()
+    return folder, attributes, _single_table(folder, PARTITION)
 
 
 def read_tables(name: str, folder: Folder, attributes: File, partition: File | None, how: Reading) -> Parts:
     """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts.
 
     Without `partition`, or if it names no test image, all are training images.
-
-    Raises
-    ------
-    UserError
-        A broken table, an image without a row in one, two images of one name, or no training images.
     """
     images = sorted(folder.images(), key=lambda path: path.rpartition("/")[2])
     if not images:
@@ -94,44 +79,31 @@ def read_tables(name: str, folder: Folder, attributes: File, partition: File | N
 def _read_table(
     table: File, images: Sequence[str], meaning: dict[str, int], expected: str
 ) -> tuple[tuple[str, ...], UInt8[np.ndarray, "images columns"]]:
-    """Read a table: for each image, a line of its name and of values that `meaning` has as numbers.
+    """Return the columns of a table, by default numbers, and the values of each image, which `meaning` has as numbers.
 
     A first line may have the count of images, as CelebA's; the next may have the names of the columns, with or without
     one for that of the images.
-
-    Returns
-    -------
-    columns : tuple of str
-        Their names; numbers if there are none.
-    values : uint8 ndarray of shape (images, columns)
     """
-    lines = [(number, cells) for number, line in enumerate(_text(table).splitlines(), 1) if (cells := _cells(line))]
-    if lines and len(lines[0][1]) == 1 and lines[0][1][0].isdigit():
-        lines = lines[1:]
-    names: list[str] | None = None
-    if lines and not lines[0][1][-1].lstrip("+-").isdigit():
-        names = lines.pop(0)[1]
-    if not lines:
-        raise UserError(f"{table}: is empty: expected a line for each image")
-    width = len(lines[0][1]) - 1
-    columns = tuple(map(str, range(width))) if names is None else tuple(names[len(names) - width :])
-    if not width or (names is not None and len(names) not in (width, width + 1)):
-        raise UserError(f"{table}: has {len(names or ())} names of columns, and line {lines[0][0]} has {width} values")
+    cells = filter(None, (line.replace(",", " ").split() for line in _text(table).splitlines()))
+    first = next(cells, [])
+    if len(first) == 1 and first[0].isdigit():
+        first = next(cells, [])
+    names = [] if not first or first[-1].lstrip("+-").isdigit() else first
+    if names:
+        first = next(cells, [])
+    width = len(first) - 1
+    if width < 1 or (names and len(names) - width not in (0, 1)):
+        raise UserError(f"{table}: has {len(names)} names of columns, and {max(width, 0)} values of the first image")
     rows: dict[str, bytes] = {}
-    for number, (image, *values) in lines:
-        if len(values) != width:
-            raise UserError(f"{table}, line {number}: has {len(values)} values, expected {width}")
-        if wrong := [value for value in values if value not in meaning]:
-            raise UserError(f"{table}, line {number}: has {wrong[0]!r}, expected {expected}")
+    for image, *values in itertools.chain([first], cells):
+        if len(values) != width or not meaning.keys() >= set(values):
+            raise UserError(f"{table}: has {' '.join(values)!r} for {image}: expected {width} of {expected}")
         rows[image] = bytes(meaning[value] for value in values)
     if missing := [name for name in images if name not in rows]:
         more = f", nor for {len(missing) - 1:,} others" if len(missing) > 1 else ""
         raise UserError(f"{table}: has no row for the image {missing[0]}{more}: add it, or remove the image")
+    columns = tuple(names[len(names) - width :]) or tuple(map(str, range(width)))
     return columns, np.frombuffer(b"".join(rows[name] for name in images), np.uint8).reshape(len(images), width)
-
-
-def _cells(line: str) -> list[str]:
-    return line.replace(",", " ").split()
 
 
 def _text(table: File) -> str:

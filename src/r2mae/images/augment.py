@@ -25,8 +25,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from r2mae.images.arrays import AnyImages
 from r2mae.images.decode import DecodedImages, decode, header, in_threads
+from r2mae.images.image_set import AnyImages
 from r2mae.images.patches import MEAN
 from r2mae.images.task import scaled
 from r2mae.masking.keys import Key, uniforms, words
@@ -35,7 +35,7 @@ from r2mae.masking.masks import device_words
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from r2mae.images.finetune.config import FinetuneConfig
+    from r2mae.images.config import FinetuneConfig
 
 Pixels = UInt8[Tensor, "batch height width channels"] | Float[Tensor, "batch height width channels"]
 Images = Float[Tensor, "batch height width channels"]
@@ -46,6 +46,7 @@ Boxes = Int64[np.ndarray, "batch 4"]
 Matrix = tuple[tuple[Tensor | float, ...], tuple[Tensor | float, ...]]
 Box = tuple[int, int, int, int]
 
+_ASPECTS = (3 / 4, 4 / 3)  # of crops, width to height
 _ATTEMPTS = 10  # draws of a rectangle that fits into the image, as in the MAE recipe
 _CACHE_NUMBERS = 1 << 19  # values of the images that are resized together, which fit into a CPU's cache
 _CUBIC = -0.5  # parameter of Keys' kernel, as in Pillow
@@ -59,7 +60,7 @@ _OUTSIDE = {3: MEAN, 1: (float(np.mean(MEAN)),)}  # colour outside the image, by
 _DRAWS = 5  # of a change: which, whether, magnitude (two), sign
 
 ERASED = (0.02, 1 / 3)  # of the area
-_ASPECTS = (0.3, 1 / 0.3)
+_ERASED_ASPECTS = (0.3, 1 / 0.3)
 _TWO_PI = 2 * math.pi
 
 
@@ -84,25 +85,10 @@ def augment(images: Tensor, targets: Tensor, key: Key, config: "FinetuneConfig")
 def crop_flip(
     images: Pixels, size: int | tuple[int, int], key: Key, *, scale: tuple[float, float] = (0.2, 1.0), flip: bool = True
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Crop a random rectangle of every image, resize it (:func:`resize`), and flip half of the images.
+    """Crop a random rectangle of every image (:func:`random_boxes`), resize it, and flip half of the images.
 
-    Parameters
-    ----------
-    images : tensor of shape (batch, height, width, channels)
-        uint8 (0 to 255) or float (0 to 1), on any device.
-    size : int or (int, int)
-        Side of the crops in pixels, or their height and width.
-    key : Key
-        Key of the step; ``key.row`` is the row of the first image in the global batch.
-    scale : (float, float)
-        Smallest and largest fraction of the image's area.
-    flip : bool
-        Whether images are flipped, as by :func:`random_flip`.
-
-    Returns
-    -------
-    float32 tensor of shape (batch, size, size, channels)
-        0 to 1, on the device of `images`.
+    `size` is the side of the crops, or their height and width, in pixels; `scale` the smallest and largest fraction of
+    the image's area. The result has values from 0 to 1, on the device of `images`.
     """
     height, width = images.shape[1:3]
     boxes = random_boxes(len(images), (height, width), key, scale=scale)
@@ -157,24 +143,16 @@ def random_boxes(
     key: Key,
     *,
     scale: tuple[float, float] = (0.2, 1.0),
-    aspect: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Boxes:
     """Draw the crops of `count` images of one size (height, width): left, top, width and height in pixels.
 
     Area and aspect are drawn up to ten times, until the rectangle, in whole pixels, fits into the image; then its
     position is drawn. If none fits, the crop is the largest centred rectangle with an aspect within the limits.
-
-    Raises
-    ------
-    ValueError
-        If a range is empty or not above zero, or the scale exceeds 1.
     """
-    if not 0 < scale[0] <= scale[1] <= 1 or not 0 < aspect[0] <= aspect[1]:
-        raise ValueError(f"no crop has a share {scale} of the area and an aspect {aspect}")
     height, width = image
     draws = uniforms(key.fold("crop"), count, 2 * _ATTEMPTS + 2)
     area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[:, 0 : 2 * _ATTEMPTS : 2])
-    low, high = math.log(aspect[0]), math.log(aspect[1])
+    low, high = math.log(_ASPECTS[0]), math.log(_ASPECTS[1])
     ratio = np.exp(low + (high - low) * draws[:, 1 : 2 * _ATTEMPTS : 2])
     widths = np.rint(np.sqrt(area * ratio)).astype(np.int64)
     heights = np.rint(np.sqrt(area / ratio)).astype(np.int64)
@@ -182,7 +160,7 @@ def random_boxes(
     first = np.argmax(fits, axis=1)
     rows = np.arange(count)
     fitted = fits[rows, first]
-    widest, tallest = min(width, round(height * aspect[1])), min(height, round(width / aspect[0]))
+    widest, tallest = min(width, round(height * _ASPECTS[1])), min(height, round(width / _ASPECTS[0]))
     wide = np.where(fitted, widths[rows, first], max(1, widest))
     tall = np.where(fitted, heights[rows, first], max(1, tallest))
     left = np.where(fitted, draws[:, -2] * (width - wide + 1), (width - wide) // 2).astype(np.int64)
@@ -199,18 +177,9 @@ def resize(
     """Resize a rectangle of every image, bicubic with antialiasing, along one axis after the other; 0 to 1, clipped.
 
     The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels; as
-    there, pixels next to the rectangle have a part in its rim.
-
-    Parameters
-    ----------
-    images : tensor of shape (batch, height, width, channels)
-        uint8 (0 to 255) or float (0 to 1).
-    size : int or (int, int)
-        Side, or height and width, in pixels.
-    boxes : int64 ndarray of shape (batch, 4), optional
-        Left, top, width and height; by default the whole image.
-    flip : bool ndarray of shape (batch,), optional
-        Which results are flipped left to right; by default none.
+    there, pixels next to the rectangle have a part in its rim. `size` is a side, or height and width, in pixels;
+    `boxes` are as from :func:`random_boxes`, by default the whole images; `flip` says which results are flipped left to
+    right.
     """
     tall, wide = (size, size) if isinstance(size, int) else size
     batch, height, width, _ = images.shape
@@ -286,12 +255,8 @@ def _resize_dense(images: Tensor, lines: _Taps, columns: _Taps) -> Float32[Tenso
     """Resize by dense products, which are fast on accelerators."""
     height, width = images.shape[1:3]
     planes = images.permute(0, 3, 1, 2).float()
-    made = (
-        _dense_matrix(lines, height, images.device)
-        @ planes
-        @ _dense_matrix(columns, width, images.device).transpose(2, 3)
-    )
-    return made.permute(0, 2, 3, 1).contiguous()
+    down, across = (_dense_matrix(taps, side, images.device) for taps, side in ((lines, height), (columns, width)))
+    return (down @ planes @ across.transpose(2, 3)).permute(0, 2, 3, 1).contiguous()
 
 
 def _dense_matrix(taps: _Taps, source: int, device: torch.device) -> Float32[Tensor, "batch 1 size {source}"]:
@@ -422,11 +387,6 @@ def mix(
     `mixup` and `cutmix` are the α of the Beta(α, α) that λ is drawn from; 0 for none. All images of the global batch
     share λ. Targets are λ of the own plus 1 − λ of the partner's, where λ is the share of the own image: for cutmix one
     minus the area of the box that remained inside the image.
-
-    Raises
-    ------
-    ValueError
-        For rows that make no pairs: an odd number, or from an odd row of the global batch on.
     """
     if len(images) % 2 or key.row % 2:
         raise ValueError(f"mixing needs pairs, not {len(images)} images from row {key.row} on")
@@ -499,7 +459,7 @@ def erased_box(height: int, width: int, draws: Float[np.ndarray, "attempts 4"]) 
 
     Numbers in [0, 1) give area, aspect, row and column of each attempt.
     """
-    low, high = map(math.log, _ASPECTS)
+    low, high = map(math.log, _ERASED_ASPECTS)
     for area, shape, row, column in draws.tolist():
         size = (ERASED[0] + area * (ERASED[1] - ERASED[0])) * height * width
         aspect = math.exp(low + shape * (high - low))

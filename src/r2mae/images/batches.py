@@ -11,11 +11,11 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.formats import memory_limit
+from r2mae.images.image_set import AnyImages, in_chunks
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.config import RunConfig
 from r2mae.training.ranks import local_processes
@@ -27,19 +27,13 @@ Augment = Literal["none", "crop-flip"]
 class ImageBatches(Batches):
     """Images of a set, read as mini-batches.
 
-    Parameters
-    ----------
-    images : ndarray or StoredImages, shape (n, height, width, channels)
-        In memory, or read or decoded for every batch.
-    rows : ndarray of int, optional
-        Indices of the images; by default all.
-    augment : {"none", "crop-flip"}
-        Augmentation of a batch: none, or :func:`r2mae.images.augment.crop_flip`.
+    `rows` are the indices of the images, by default all. With `augment` "crop-flip" each batch goes through
+    :func:`r2mae.images.augment.crop_flip`.
     """
 
     def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
-        self.rows = rows
+        self.rows = np.arange(len(images)) if rows is None else rows
         self.augment = augment
 
     def __repr__(self) -> str:
@@ -47,7 +41,7 @@ class ImageBatches(Batches):
 
     def __len__(self) -> int:
         """Return the number of images."""
-        return len(self.images) if self.rows is None else len(self.rows)
+        return len(self.rows)
 
     @property
     def unaugmented(self) -> "ImageBatches":
@@ -59,36 +53,26 @@ class ImageBatches(Batches):
 
         Without augmentation they have the array's type; augmented, they are float32 from 0 to 1.
         """
-        rows = np.asarray(indices)
-        images = torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
+        images = torch.from_numpy(self.images.take(self.rows[np.asarray(indices)], axis=0))
         if self.augment == "none":
             return images
         height, width = self.images.shape[1:3]
         return crop_flip(images, (height, width), key.fold("augment"))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ImageData(Data):
     """The data of a run on images.
 
-    Parameters
-    ----------
-    splits : Splits
-        Training and test images.
-    train, validation : ImageBatches
-        The training images, augmented as configured; and images without augmentation for the validation loss: the
-        official validation part, else images taken from the training part.
-    architecture : dict
-        Description from which the model is built.
+    `train` are the training images, augmented as configured; `validation` images without augmentation for the
+    validation loss: the official validation part, else some of the training part. The model is built from
+    `architecture`.
     """
 
     splits: Splits
     train: ImageBatches
     validation: ImageBatches | None
     architecture: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"ImageData({self.splits!r}, train={self.train!r}, validation={self.validation!r})"
 
 
 def reading_of(config: RunConfig) -> dict[str, Any]:
@@ -106,30 +90,34 @@ def load_data(config: ImagesConfig) -> ImageData:
     if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data.source}: masking needs images of two pixels or more")
     if config.evaluation.finetune_epochs:
-        check_classes(config, splits.train)
-    train, validation = ImageBatches(images, augment=config.data.augment), None
-    if config.data.validation and splits.validation is not None:
-        validation = ImageBatches(splits.validation.images)
-    elif config.data.validation and len(images) > 1:
-        rows, held_out = validation_rows(len(images), config.data.validation, config.seed)
-        train = ImageBatches(images, rows, augment=config.data.augment)
-        validation = ImageBatches(images, held_out)
+        check_classes(config.data.source, splits)
+    rows, held_out = training_rows(splits, config.data.validation, config.seed)
+    train = ImageBatches(images, rows, augment=config.data.augment)
+    validation = None if held_out is None else ImageBatches(held_out[0].images, held_out[1])
     return ImageData(splits, train, validation, architecture(config, splits.train))
 
 
-def validation_rows(
-    count: int, fraction: float, seed: int
-) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
-    """Divide training images into those that are trained on, and a fraction for the validation loss, one at least."""
+def training_rows(
+    splits: Splits, fraction: float, seed: int
+) -> tuple[Int64[np.ndarray, " train"], tuple[ImageSet, Int64[np.ndarray, " held"]] | None]:
+    """Return the training images that are trained on, and a set and its rows for the validation loss, if any.
+
+    With a `fraction` above 0 this is the official validation part, else so much of the training images, one at least.
+    """
+    count = len(splits.train)
+    if fraction and splits.validation is not None:
+        return np.arange(count), (splits.validation, np.arange(len(splits.validation)))
+    if not fraction or count < 2:
+        return np.arange(count), None
     order = permutation(Key.root(seed).fold("validation"), count)
     held_out = min(max(1, round(fraction * count)), count - 1)
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
+    return np.sort(order[held_out:]), (splits.train, np.sort(order[:held_out]))
 
 
-def check_classes(config: ImagesConfig, images: ImageSet) -> None:
+def check_classes(source: str, splits: Splits) -> None:
     """Refuse to fine-tune on images of fewer than two classes."""
-    if len(images.classes or ()) < 2:
-        raise UserError(f"{config.data.source} has no labels to fine-tune on: set finetune_epochs to 0")
+    if not splits.has_classes:
+        raise UserError(f"{source}: fine-tuning needs labels of two classes or more: give some, or no finetune_epochs")
 
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:

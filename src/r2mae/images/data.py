@@ -1,8 +1,9 @@
 """Sets of images, by name or from a path, and their split into training and test images. No torch."""
 
+import gzip
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,16 +11,15 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt8
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
-from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.attributes import find_tables, read_tables
 from r2mae.images.decode import Reading, array_to_square
 from r2mae.images.folder import log_others, read_folder
-from r2mae.images.formats import check_memory, read_idx, read_npy, read_npz
-from r2mae.images.image_set import ImageSet, Part, Parts, image_sets
+from r2mae.images.formats import check_memory, read_npy, read_npz, reading
+from r2mae.images.image_set import ImageSet, Part, Parts, StoredImages, image_sets, in_chunks
 from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed, warn
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_numbered, is_shard, read_shards
@@ -28,10 +28,8 @@ from r2mae.masking.keys import Key, permutation
 __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
 
 TEST_FRACTION = 0.2
-_SETS_WITH_TEST_PART = ("mnist", "tiny-imagenet")
-_IDX = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
-_FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz", *ARCHIVES)
-_PATHS = "the path of a folder of images, a .tar, a .npy, a .npz or an idx file"
+_FILES = (".npy", ".npz", *ARCHIVES)
+_PATHS = "the path of a folder of images, a .tar, a .npy or a .npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,80 +40,31 @@ class Splits:
     test: ImageSet
     validation: ImageSet | None = None
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether there are labels of two classes or more."""
+        return len(self.train.classes or ()) > 1
 
-def load_images(source: str | Path, **reading: Any) -> tuple[ImageSet, ImageSet | None]:
-    """Load a set of images by its name or from a path.
+
+def load_images(source: str | Path, **reading: Any) -> Parts:
+    """Load all images of a set, or its official training, test and validation images, by its name or from a path.
 
     Parameters
     ----------
     source : str or Path
-        A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folder.read_folder`),
-        of images with attributes (:mod:`~r2mae.images.attributes`), of shards (:mod:`~r2mae.images.shards`), or of
-        MNIST-like idx files; an archive (:mod:`~r2mae.images.listing`), a .npy, a .npz, or an idx file
-        (:mod:`~r2mae.images.formats`). A name takes precedence over a path of that name, with a line; ``./name`` is the
-        path.
+        A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folder.read_folder`), of
+        images with attributes (:mod:`~r2mae.images.attributes`), or of shards (:mod:`~r2mae.images.shards`); an archive
+        of images, a .npy or a .npz (:mod:`~r2mae.images.formats`). A name takes precedence over a path of that name,
+        with a line; ``./name`` is the path.
     **reading
-        `resize`, `resize_mode`, `max_bytes`, `cache`, `skip_broken` and `draft` as in
-        :class:`r2mae.images.decode.Reading`. The last three are for files of images, and have no effect on arrays.
-
-    Returns
-    -------
-    images, test : ImageSet, ImageSet or None
-        The training and the official test images, or all images. :func:`load_splits` also returns an official
-        validation part.
+        Fields of :class:`r2mae.images.decode.Reading`. `cache`, `skip_broken` and `draft` have no effect on arrays.
 
     Raises
     ------
     UserError
         For an unknown name, a path that does not exist, or data that the reader of the format refuses.
     """
-    train, test, _ = load_parts(source, Reading(**reading))
-    return train, test
-
-
-def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, seed: int = 0, **reading: Any) -> Splits:
-    """Load a set and its official split, or a random one if it has none (:func:`held_out_rows`).
-
-    Parameters
-    ----------
-    source, **reading
-        As for :func:`load_images`.
-    test_fraction : float
-        Fraction of test images, between 0 and 1; no effect on an official split, which a line says.
-    seed : int
-        Seed of the random split, which is a pure function of seed and labels.
-
-    Raises
-    ------
-    UserError
-        As :func:`load_images`; also for a fraction outside (0, 1), fewer than two images, or one image of each class.
-    """
-    if not 0 < test_fraction < 1:
-        raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
-    whole, test, validation = load_parts(source, Reading(**reading))
-    if test is not None:
-        if test_fraction != TEST_FRACTION:
-            warn(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
-        return Splits(whole, test, validation)
-    count = len(whole)
-    if count < 2:
-        raise UserError(
-            f"{source}: has a single image, and a split into training and test images needs 2 or more: add images"
-        )
-    rows = held_out_rows(count, whole.labels, test_fraction, seed)
-    if not len(rows):
-        raise UserError(
-            f"{source}: every class has a single image, and a split needs two of a class: "
-            "add images, or remove the labels"
-        )
-    test, keep = whole.pick(rows), np.delete(np.arange(count), rows)
-    kept = None if isinstance(whole.images, StoredImages) else _compact(whole.images, keep)
-    return Splits(whole.pick(keep, kept), test, validation)
-
-
-def load_parts(source: str | Path, how: Reading) -> Parts:
-    """Load all images of a set, or its official training, test and validation images, as :func:`load_images` does."""
-    path = Path(source).expanduser()
+    path, how = Path(source).expanduser(), Reading(**reading)
     if _is_named(source):
         if path.exists():
             warn(f"{source} is the public set: ./{source} is the path here")
@@ -131,14 +80,36 @@ def load_parts(source: str | Path, how: Reading) -> Parts:
     return Parts(train, *others)
 
 
-def check_source(source: str | Path) -> None:
-    """Refuse a source of images that does not exist; no image is read.
+def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, seed: int = 0, **reading: Any) -> Splits:
+    """Load a set and its official split, or a random one if it has none (:func:`held_out_rows`).
 
-    Raises
-    ------
-    UserError
-        An unknown name, no such path, or a named set whose files are missing.
+    Parameters
+    ----------
+    source, **reading
+        As for :func:`load_images`.
+    test_fraction : float
+        Fraction of test images, between 0 and 1; no effect on an official split, which a line says.
+    seed : int
+        Seed of the random split, which is a pure function of seed and labels.
     """
+    if not 0 < test_fraction < 1:
+        raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
+    whole, test, validation = load_images(source, **reading)
+    if test is not None:
+        if test_fraction != TEST_FRACTION:
+            warn(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
+        return Splits(whole, test, validation)
+    rows = held_out_rows(len(whole), whole.labels, test_fraction, seed)
+    if not len(rows):
+        hint = "add images" if whole.labels is None else "add images, or remove the labels"
+        raise UserError(f"{source}: has a single image, or one of each class, and a split needs two: {hint}")
+    test, keep = whole.pick(rows), np.delete(np.arange(len(whole)), rows)
+    kept = None if isinstance(whole.images, StoredImages) else _compact(whole.images, keep)
+    return Splits(whole.pick(keep, kept), test, validation)
+
+
+def check_source(source: str | Path) -> None:
+    """Refuse an unknown name, a path that does not exist, or a named set whose files are missing; nothing is read."""
     there = bool(str(source)) and Path(source).expanduser().exists()
     if _is_named(source):
         try:
@@ -147,12 +118,6 @@ def check_source(source: str | Path) -> None:
             raise UserError(f"{error}; ./{source} is the path here" if there else str(error)) from error
     elif not there:
         raise _missing_source_error(source)
-
-
-def check_test_fraction(source: str | Path) -> None:
-    """Refuse a fraction of test images for a public set that has an official test part."""
-    if _is_named(source) and source in _SETS_WITH_TEST_PART:
-        raise UserError(f"test_fraction is for sets without an official test part, and {source} has one: omit it")
 
 
 def held_out_rows(
@@ -197,16 +162,16 @@ def _read_named(name: str, how: Reading) -> Parts:
     if name == "digits":
         return image_sets(name, [_digits()])
     if name == "mnist":
-        return _read_idx_parts(name, paths[::2], how)
+        parts = zip(paths[::2], paths[1::2], strict=True)
+        return image_sets(
+            name, [(Part(str(one), _read_idx(labels)), _read_idx(one)[..., None]) for one, labels in parts]
+        )
     # The archive of the images, and next to it the table of their attributes, if they have any.
     return _read_archive(name, paths[0], how, {path.name: File(str(path)) for path in paths[1:]})
 
 
 def _read_folder(path: Path, how: Reading) -> Parts:
     name, folder = path.resolve().name, list_folder(path)
-    idx = [Path(folder.place, one) for stem in _IDX for one in (f"{stem}.gz", stem) if one in folder.files]
-    if idx and idx[0].name.startswith("train"):
-        return _read_idx_parts(name, idx, how)
     while not folder.direct() and len(inside := folder.folders()) == 1:  # as archives unpack to
         (folder,) = inside.values()
     archives = [Path(folder.place, one) for one in folder.direct() if is_archive(one)]
@@ -231,8 +196,6 @@ def _read_file(path: Path, how: Reading) -> Parts:
         return image_sets(name, [(Part(str(path)), read_npy(path, max_bytes=how.max_bytes))])
     if suffix == ".npz":
         return read_npz(name, path, max_bytes=how.max_bytes)
-    if "idx3" in path.name:
-        return _read_idx_parts(name, [path], how)
     if suffix in SUFFIXES:
         raise UserError(f"{path}: is a single image: give the folder that holds the images")
     raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
@@ -262,15 +225,13 @@ def _digits() -> tuple[Part, np.ndarray]:
     return Part("digits", table[:, -1].astype(np.int64)), images
 
 
-def _read_idx_parts(name: str, parts: Sequence[Path], how: Reading) -> Parts:
-    """Read idx files of images, each with the file of its labels, if it is there."""
-    made = []
-    for images in parts:
-        stem = images.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
-        labels = [images.with_name(stem + suffix) for suffix in (".gz", "")]
-        found = next((one for one in labels if one.is_file()), None)
-        made.append(read_idx(images, found, max_bytes=how.max_bytes))
-    return image_sets(name, made)
+def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
+    """Read a file of MNIST: the type and number of the axes, their sizes, and bytes."""
+    with reading(path, "idx file"), gzip.open(path) as stream:
+        content = stream.read()
+        axes = content[3]
+        shape = np.frombuffer(content, ">u4", axes, 4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
 def _missing_source_error(source: str | Path) -> UserError:

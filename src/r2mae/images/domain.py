@@ -1,10 +1,10 @@
 """The domain `images`: its interface for the layers above. torch is imported only for data or models."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
@@ -13,14 +13,14 @@ from r2mae.domains.options import (
     Evaluation,
     LoadedStatistics,
     ModelFormat,
+    as_in_run,
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
-from r2mae.images.config import ImagesConfig
-from r2mae.images.finetune.config import FINETUNE
+from r2mae.images.config import ImagesConfig, ImagesDataConfig, ImagesEvaluationConfig
+from r2mae.images.finetune import FINETUNE, FINETUNED, finetune_scores
 from r2mae.images.models import MODELS
-from r2mae.images.options import Exporting, Probing, Reading
 from r2mae.images.presets import PRESETS
 from r2mae.images.sets import SETS
 from r2mae.training.models import build_model
@@ -33,9 +33,35 @@ if TYPE_CHECKING:
     from r2mae.evaluation.examples import Examples
     from r2mae.evaluation.items import ItemRecorder
     from r2mae.images.batches import ImageData
-    from r2mae.images.evaluate import Probe
     from r2mae.images.task import ImageTask
     from r2mae.training.initial import Origin
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The probe of the evaluation.
+
+    Parameters
+    ----------
+    probe : {"head", "logistic"}
+        The paper's probe (head), or logistic regression with cross-validated strength.
+    """
+
+    probe: Literal["head", "logistic"] = "head"
+
+
+@dataclass(frozen=True)
+class Exporting:
+    """Options of writing models for other libraries.
+
+    Parameters
+    ----------
+    encoder : bool
+        With --to transformers and mae: the encoder alone, without the decoder.
+    """
+
+    encoder: bool = False
+
 
 _FORMATS = (
     ModelFormat(
@@ -89,10 +115,12 @@ class ImagesDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=Probing,
+            options=as_in_run(
+                ImagesEvaluationConfig, "bn_statistics", "finetune_epochs", "finetune_recipe", base=Probe
+            ),
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
-        reading=Reading,
+        reading=as_in_run(ImagesDataConfig, "resize", "resize_mode", "skip_broken"),
         embedding=Embedding(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
@@ -108,11 +136,7 @@ class ImagesDomain(Domain):
 
     def of_run(self, fields: Mapping[str, Any]) -> Domain:
         """Return the object that opens fine-tuning runs, which have the field `run`; the domain for all others."""
-        if "run" not in fields:
-            return self
-        from r2mae.images.finetune.domain import FINETUNED
-
-        return FINETUNED
+        return FINETUNED if "run" in fields else self
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
         """Return the metrics of :attr:`metrics` that the model has; for "both" also those as trained.
@@ -173,7 +197,7 @@ class ImagesDomain(Domain):
         model: "nn.Module",
         data: "ImageData",
         *,
-        probe: "Probe" = "head",
+        probe: Literal["head", "logistic"] = "head",
         bn_statistics: "BnStatistics | None" = None,
         finetune_epochs: float | None = None,
         finetune_recipe: str | None = None,
@@ -197,14 +221,12 @@ class ImagesDomain(Domain):
         config.check_given(asked)
         epochs = config.evaluation.finetune_epochs
         if epochs:
-            check_classes(config, data.splits.train)  # before the long part
+            check_classes(config.data.source, data.splits)  # before the long part
         scores = evaluate(
             config, task, model, data, probe=probe, bn_statistics=bn_statistics, progress=progress, items=items
         )
         if not epochs:
             return scores
-        from r2mae.images.finetune.run import finetune_scores
-
         return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
@@ -220,12 +242,9 @@ class ImagesDomain(Domain):
         """Return pixels and pca, and mean and gaussian for models whose reconstruction error is over pixels."""
         return (*self.default_baselines, "gaussian") if config.model.reconstructs else self.default_baselines[:2]
 
-    def check_baselines(self, names: Sequence[str]) -> None:
-        """Accept all: no baseline needs further packages."""
-
     def score_baseline(self, config: ImagesConfig, name: str, data: "ImageData", **options: Any) -> dict[str, float]:
         """Measure a baseline as :meth:`evaluate` measures a model."""
-        from r2mae.images.baselines import baseline_scores
+        from r2mae.images.evaluate import baseline_scores
 
         return baseline_scores(config, name, data, **options)
 
@@ -238,12 +257,8 @@ class ImagesDomain(Domain):
     ) -> "tuple[ImagesConfig, ImageData]":
         """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
 
-        `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
-
-        Raises
-        ------
-        UserError
-            If the images have another size than the model accepts.
+        `reading` are options of reading, by default those of the run. Images of a size that the model does not accept
+        raise a UserError.
         """
         from r2mae.images.task import check_images
 
@@ -279,15 +294,13 @@ class ImagesDomain(Domain):
     ) -> "dict[str, np.ndarray]":
         """Embed a set of images, read as :meth:`load_other_data` does.
 
-        The arrays are `embedding`; `split` (0 training, 1 test, 2 official validation), the run's split for the run's
-        data, else the official one, absent if there is none; `labels` and the names of the `classes` that they index,
-        if the data have any.
+        The arrays are `embedding`; `split` (0 training, 1 test, 2 official validation), the run's for its data, else
+        the official one, if there is one; `labels` and the names of the `classes` that they index, if there are any.
         """
         import numpy as np
 
-        from r2mae.images import decode
         from r2mae.images.batches import reading_of
-        from r2mae.images.data import load_parts, load_splits
+        from r2mae.images.data import load_images, load_splits
         from r2mae.images.evaluate import embed_set
 
         there = _read_as(config, source, reading)
@@ -296,7 +309,7 @@ class ImagesDomain(Domain):
             splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]
         else:
-            found = [*load_parts(source, decode.Reading(**how))]
+            found = [*load_images(source, **how)]
         numbered = {number: part for number, part in enumerate(found) if part is not None}
         parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}

@@ -1,4 +1,4 @@
-"""Evaluation of a model of images: linear probe, reconstruction, effective rank."""
+"""Scores of models of images, and of baselines: raw pixels, principal components, the mean image, a Gaussian."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,13 +7,14 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int
+from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.examples import Examples
+from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.head import as_floats, fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
@@ -22,10 +23,13 @@ from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import ImageTask, scaled
-from r2mae.masking.keys import Key
+from r2mae.images.formats import memory_limit
+from r2mae.images.image_set import StoredImages, in_chunks
+from r2mae.images.listing import warn
+from r2mae.images.task import ImageTask, PixelAutoencoder, PixelTask, scaled
+from r2mae.masking.keys import Key, permutation
 from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
-from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
+from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, read_all, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 ITEM_METRICS = ("probe_accuracy", "knn_accuracy", "masked_mse", "clean_mse")
@@ -33,6 +37,11 @@ ITEM_METRICS = ("probe_accuracy", "knn_accuracy", "masked_mse", "clean_mse")
 _BATCH = 2048
 _MAX_NUMBERS = 1 << 23  # values of the images of a batch: 55 of 224 x 224; a U-Net's states are many times as large
 _EXAMPLES = 8
+_BASELINE_BATCH = 4096
+_MAX_COVARIANCE = 4096  # numbers of an image up to which the covariance is formed; and images of wider ones
+_SAMPLE_BYTES = 1 << 28  # of the images that wider axes are found on
+_RANK_NUMBERS = 1 << 26  # of the test part, up to which its spectrum is taken: 512 MiB in double precision
+_NOISE = 1e-6  # of the largest variance; directions below it are rounding error
 
 Probe = Literal["head", "logistic"]
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -51,19 +60,11 @@ def evaluate(
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
-    Parameters
-    ----------
-    config, task, model, data
-        Those of the run.
-    probe : {"head", "logistic"}
-        The paper's probe (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength.
-    bn_statistics : {"yes", "no", "both"}, optional
-        Whether batch statistics are re-estimated on training images: unmasked ones for the probe and the unmasked
-        error, masked ones at each ratio for the masked error. By default as in the configuration.
-    progress : callable, optional
-        Called with the number of finished fits of the logistic probe, and of all its fits.
-    items : ItemRecorder, optional
-        Records the scores of :data:`ITEM_METRICS` for single test images.
+    `config`, `task`, `model` and `data` are those of the run. The probe is the paper's (a new layer, Adam, 15 epochs),
+    or logistic regression with cross-validated strength, whose finished fits and all fits `progress` receives. With
+    `bn_statistics`, by default those of the configuration, batch statistics are re-estimated on training images:
+    unmasked ones for the probe and the unmasked error, masked ones at each ratio for the masked error. `items` records
+    the scores of :data:`ITEM_METRICS` for single test images.
 
     Returns
     -------
@@ -106,10 +107,11 @@ def embedding_scores(
     `most` numbers of all embeddings of a part, neighbours and spectrum are left out.
     """
     test = embed(splits.test)
-    train = embed(splits.train) if has_classes(splits) or has_attributes(splits) else None
+    attributes = splits.train.attributes is not None and splits.test.attributes is not None
+    train = embed(splits.train) if splits.has_classes or attributes else None
     predicted: dict[str, np.ndarray] = {}
     scores: dict[str, float] = {}
-    if train is not None and splits.train.labels is not None and has_classes(splits):
+    if train is not None and splits.train.labels is not None and splits.has_classes:
         predicted["probe_accuracy"] = _probe_predictions(probe, train, splits.train.labels, test, seed, progress)
         if train.size <= most:
             predicted["knn_accuracy"] = knn_predict(_floats(train), splits.train.labels, _floats(test))
@@ -218,18 +220,6 @@ def complete(
     return Examples(original, masked, completed, ratio)
 
 
-def has_classes(splits: Splits) -> bool:
-    """Return whether the set has labels of two classes or more."""
-    classes = splits.train.classes
-    labelled = splits.train.labels is not None and splits.test.labels is not None
-    return labelled and classes is not None and len(classes) > 1
-
-
-def has_attributes(splits: Splits) -> bool:
-    """Return whether the set has attributes."""
-    return splits.train.attributes is not None and splits.test.attributes is not None
-
-
 def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
     """Record the labels of the test images; the images are recorded when :func:`masked_scores` reads them."""
     if items is not None and splits.test.labels is not None:
@@ -258,3 +248,144 @@ def masked_scores(
         items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
     return {"masked_mse": float(np.mean(losses)), **by_ratio}
+
+
+def baseline_scores(
+    config: ImagesConfig,
+    name: str,
+    data: ImageData,
+    *,
+    probe: Probe = "head",
+    progress: Callable[[int, int], None] | None = None,
+    items: ItemRecorder | None = None,
+) -> dict[str, float]:
+    """Score a baseline as :func:`evaluate` scores a model, as far as its scores apply.
+
+    ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal components
+    of the training images as the representation is wide; it fills in nothing, so it has no error at hidden pixels.
+    ``mean``: the mean training image as the prediction of every image; no embedding. ``gaussian``: hidden pixels are
+    predicted from the kept ones (:mod:`r2mae.evaluation.gaussian`); no embedding.
+    """
+    identify_labels(items, data.splits)
+    test = ImageBatches(data.splits.test.images)
+    options: dict[str, Any] = {"probe": probe, "progress": progress, "items": items}
+    if name == "pixels":
+        if items is not None:
+            read_all(items.recording(test))
+        parts = [data.splits.train.images, data.splits.test.images]
+        stored = [images for images in parts if isinstance(images, StoredImages)]
+        size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
+        if size > memory_limit():
+            warn(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
+            return {}
+        return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
+    together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
+    if name == "gaussian":
+        size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
+        if size > memory_limit():
+            warn(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
+            return {}
+        gaussian = _GaussianImages(data.train.unaugmented)
+        task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)
+        return masked_scores(task, gaussian, test, items=items)
+    model = fit_components(data.train.unaugmented, config.model.latent if name == "pca" else 0, seed=config.seed)
+    task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
+    scores: dict[str, float] = {}
+    if config.model.reconstructs:  # otherwise the model's errors are not over pixels
+        scores = masked_scores(task, model, test, items=items) if name == "mean" else {}
+        scores["clean_mse"] = clean_mse(task, model, test, items)
+    if items is not None and (name == "pca" or not scores):
+        read_all(items.recording(test))  # items are identified by what an evaluation reads
+    if not model.axes.shape[1]:
+        return scores
+    return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, **options)
+
+
+class _GaussianImages(nn.Module):
+    """The Gaussian conditional mean of images' pixels, kept between 0 and 1, as a model that takes the mask."""
+
+    def __init__(self, images: ImageBatches) -> None:
+        super().__init__()
+        rows = np.arange(len(images))
+        self.gaussian = GaussianConditionalMean.fit(lambda: _float_batches(images, rows))
+        self.pixels = len(self.gaussian.mean)
+        self.mean = nn.Parameter(torch.from_numpy(self.gaussian.mean.astype(np.float32)), requires_grad=False)
+
+    def forward(
+        self, flat: Float[Tensor, "batch pixels"], hidden: Bool[Tensor, "batch pixels"]
+    ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch pixels"]]:
+        filled = self.gaussian.fill(flat.numpy(), hidden.numpy()).clip(0.0, 1.0)
+        return torch.from_numpy(filled.astype(np.float32)), flat
+
+
+class Components(PixelAutoencoder):
+    """Principal components, orthonormal axes by falling variance, as an autoencoder; without an axis the mean image."""
+
+    def __init__(self, mean: Float32[np.ndarray, " pixels"], axes: Float32[np.ndarray, "pixels components"]) -> None:
+        super().__init__()
+        self.pixels = len(mean)
+        self.mean = nn.Parameter(torch.from_numpy(mean), requires_grad=False)
+        self.axes = nn.Parameter(torch.from_numpy(axes), requires_grad=False)
+
+    def encode(self, flat: Float[Tensor, "batch pixels"]) -> Float[Tensor, "batch components"]:
+        """Project images on the axes."""
+        return (flat - self.mean) @ self.axes
+
+    def forward(
+        self, flat: Float[Tensor, "batch pixels"]
+    ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch components"]]:
+        """Return the reconstruction and the components."""
+        components = self.encode(flat)
+        return self.mean + components @ self.axes.T, components
+
+
+def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> Components:
+    """Compute the mean of images, and as many principal axes, or all along which they vary, in batches.
+
+    The same images give the same axes, also in sign. Images of more than 4,096 numbers give theirs by a sample of at
+    most 4,096 images, drawn by the seed.
+    """
+    everything = np.arange(len(images))
+    total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images, everything)), np.float64(0))
+    mean: np.ndarray = np.asarray(total / len(images), dtype=np.float32)
+    pixels = len(mean)
+    if not components:
+        return Components(mean, np.zeros((pixels, 0), np.float32))
+    if pixels <= _MAX_COVARIANCE:
+        centred = (part - mean for part in _float_batches(images, everything))
+        axes = _leading_eigenvectors(sum((part.T @ part for part in centred), np.zeros((pixels, pixels))), components)
+    else:
+        most = min(_MAX_COVARIANCE, max(2, _SAMPLE_BYTES // (4 * pixels)))
+        rows = np.sort(permutation(Key.root(seed).fold("principal axes"), len(images))[:most])
+        sample = np.concatenate(list(_float_batches(images, rows)))
+        sample -= sample.mean(axis=0)
+        # The shorter side: axes of the images' inner products, brought back to pixels.
+        axes = sample.T @ _leading_eigenvectors((sample @ sample.T).astype(np.float64), components)
+        axes /= np.linalg.norm(axes, axis=0)
+    if axes.size:  # libraries differ in sign: the largest entry of every axis is positive
+        axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    return Components(mean, np.ascontiguousarray(axes, dtype=np.float32))
+
+
+def _flat_pixels(images: ImageSet) -> np.ndarray:
+    """Return the pixels of all images; bytes stay bytes, as a float copy would be four times as large."""
+    if isinstance(images.images, StoredImages):
+        return np.concatenate([chunk.reshape(len(chunk), -1) for chunk in in_chunks(images.images)])
+    return images.images.reshape(len(images), -1)
+
+
+def _float_batches(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
+    """Yield images as floats, in batches."""
+    for first in range(0, len(rows), _BASELINE_BATCH):
+        yield scaled(images.batch(rows[first : first + _BASELINE_BATCH], EVALUATION_KEY.rows(first))).flatten(1).numpy()
+
+
+def _leading_eigenvectors(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarray, "n count"]:
+    """Return the eigenvectors of the largest eigenvalues in descending order, without those below rounding error."""
+    from scipy.linalg import eigh
+
+    size = len(symmetric)
+    values, vectors = eigh(symmetric, subset_by_index=[max(size - count, 0), size - 1], check_finite=False)
+    kept = (values > _NOISE * values[-1]) & (values > 0)
+    found: np.ndarray = vectors[:, kept][:, ::-1]
+    return found

@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.images.decode import Reading
+from r2mae.images.decode import Reading, read_files
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import SUFFIXES, Folder, listed, warn
-from r2mae.images.store import read_files
 
 TRAIN = ("train", "training")
 HELD_OUT = ("test", "testing", "val", "valid", "validation", "dev", "development", "eval", "evaluation")
@@ -34,18 +33,7 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     and so are empty folders and files that are no images by their suffix, of which a line is logged. All images become
     RGB unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an animation the
     first frame taken.
-
-    Returns
-    -------
-    Parts
-        uint8 of shape (n, height, width, 1 or 3); official parts have the classes of the training part.
-
-    Raises
-    ------
-    UserError
-        No images, images both with and without classes, folders that may be classes or parts, test classes that the
-        training part lacks, unequal sizes, more than 8 bits, a file that cannot be decoded or is a decompression bomb,
-        or too large a set.
+    What may be classes or parts, or is in two of these layouts, is refused.
     """
     around, folders = _find_parts(folder)
     others = [path for part in folders for path in part.files if not path.lower().endswith((*SUFFIXES, "/"))]

@@ -1,11 +1,9 @@
-"""Readers of array files (.npy, .npz, idx), the limit of memory, and one line for each error of a library.
+"""Readers of array files (.npy, .npz), the limit of memory, and one line for each error of a library.
 
 Nothing is unpickled. What a file declares is compared with the memory limit before anything of that size is read.
 """
 
 import errno
-import gzip
-import math
 import os
 import warnings
 import zipfile
@@ -14,11 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, NpyImages, in_chunks
-from r2mae.images.image_set import Part, Parts, image_sets
+from r2mae.images.image_set import AnyImages, NpyImages, Part, Parts, image_sets, in_chunks
 
 _NPZ_PARTS = ("", "test_", "val_")  # before `images` and `labels`: all or the training part, and the others
 _KERAS = {
@@ -26,7 +22,6 @@ _KERAS = {
     **{"x_train": "images", "y_train": "labels", "x_test": "test_images", "y_test": "test_labels"},
     **{"X_train": "images", "X_test": "test_images"},
 }
-_GZIP_MAGIC = b"\x1f\x8b"
 _SAVE_PLAIN = "save it again with numpy, as plain numbers"
 _MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is read image by image"
 
@@ -63,12 +58,7 @@ def reading(path: object, kind: str, hint: str = "fetch or export it again") -> 
     Decoders raise dozens of types on damaged bytes (zlib.error, EOFError, struct.error, SyntaxError, …), so every type
     is caught here. The blocks inside contain little else than calls of decoders.
 
-    Raises
-    ------
-    BrokenFileError
-        If its content is damaged.
-    UserError
-        If the system cannot open or read it.
+    What the system cannot open or read raises a plain UserError, and damaged content a BrokenFileError.
     """
     try:
         yield
@@ -87,12 +77,6 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> AnyImages:
 
     They are uint8 or float32 of shape (n, height, width, channels). Sets above :func:`memory_limit` are read from the
     file on access, which takes uint8 or float32 in C order.
-
-    Raises
-    ------
-    UserError
-        Broken or pickled file, another shape or type, NaN or infinite pixels, floats outside [0, 1], or too
-        large for memory and not of a type that is read on access.
     """
     path = Path(path)
     with reading(path, ".npy file", _SAVE_PLAIN), warnings.catch_warnings(action="ignore"):
@@ -108,13 +92,6 @@ def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
     The arrays are called `images` and `labels`, those of other parts `test_images`, `val_labels` and so on; Keras'
     `x_train`, `y_test` and the like are known, too. Labels have the shape (n,) or (n, 1). `val_images` are the
     validation part, or the test part if there is no other.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_npy`; no `images`; two arrays for the same, labels without their images; labels of another length
-        or type; parts that do not go together (:func:`~r2mae.images.image_set.image_sets`); a broken archive, or one
-        that unpacks to more than `max_bytes`.
     """
     found: dict[str, str] = {}
     with reading(path, ".npz file", _SAVE_PLAIN), zipfile.ZipFile(path) as archive:
@@ -144,40 +121,6 @@ def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
             known = Part(f"{path}, `{found[f'{part}images']}`", labels)
             parts.append((known, _as_images(known.place, images, max_bytes)))
     return image_sets(name, parts)
-
-
-def read_idx(
-    images: str | Path, labels: str | Path | None = None, *, max_bytes: int | None = None
-) -> tuple[Part, UInt8[np.ndarray, "n height width 1"]]:
-    """Read images in the idx format of MNIST, plain or gzip (by content, not by name), and a file of their labels.
-
-    Raises
-    ------
-    UserError
-        Not idx files of unsigned bytes with three dimensions and with one, truncated, followed by other bytes, or
-        empty.
-    """
-    pixels = _read_idx(Path(images), 3, max_bytes)[..., None]
-    return Part(str(images), None if labels is None else _read_idx(Path(labels), 1, max_bytes)), pixels
-
-
-def _read_idx(path: Path, ndim: int, max_bytes: int | None) -> UInt8[np.ndarray, "..."]:
-    with reading(path, "idx file"), path.open("rb") as plain:
-        packed = plain.read(2) == _GZIP_MAGIC
-        plain.seek(0)
-        with gzip.open(plain) if packed else plain as stream:
-            magic, sizes = stream.read(4), stream.read(4 * ndim)
-            if magic != bytes([0, 0, 8, ndim]):
-                raise ValueError(f"starts with 0x{magic.hex()}, expected 0x0000080{ndim}: unsigned bytes, {ndim}-d")
-            shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
-            count = math.prod(shape)
-            check_memory(path, count, max_bytes, "check that it is the right file")
-            data = bytearray()  # grows with what is there, and not with what is declared
-            while len(data) <= count and (piece := stream.read(1 << 20)):  # to the end, where gzip has its checksum
-                data += piece
-        if len(shape) != ndim or not count or len(data) != count:
-            raise ValueError(f"declares the shape {shape}, and {len(data):,} bytes or more follow")
-    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:

@@ -1,36 +1,103 @@
-"""A set of labelled images, its official parts, and how labels of several parts become numbers."""
+"""Labelled images in memory or on disk, the official parts of a set, and how their labels become numbers. No torch."""
 
+import math
 import sys
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, pick
+
+CHUNK_BYTES = 1 << 26  # of images in memory at a time where all of a set are read
+
+
+class StoredImages(ABC):
+    """Images on disk, with the part of an array's interface of shape (n, height, width, channels) that is used.
+
+    `rows` are those of the images on disk that these are, in this order; `dtype` is uint8 or float32.
+    """
+
+    def __init__(self, image: tuple[int, ...], rows: Int64[np.ndarray, " n"], dtype: Any = np.uint8) -> None:
+        self.rows, self.dtype = rows, np.dtype(dtype)
+        self.shape = (len(rows), *image)
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return self.shape[0]
+
+    @property
+    def size(self) -> int:
+        """Numbers of all images together."""
+        return math.prod(self.shape)
+
+    def take(self, rows: Int64[np.ndarray, " batch"], axis: int = 0) -> np.ndarray:
+        """Read some images into memory, in this order; along the first axis, as an array's method would."""
+        return self.read(self.rows[rows])
+
+    @abstractmethod
+    def read(self, rows: Int64[np.ndarray, " batch"]) -> np.ndarray:
+        """Read images by their rows on disk."""
+
+
+# Axes without names: one function may take images and return others.
+AnyImages = UInt8[np.ndarray, "_ _ _ _"] | Float32[np.ndarray, "_ _ _ _"] | StoredImages
+
+
+class NpyImages(StoredImages):
+    """Images in a .npy file of uint8 or float32 in C order, read one by one.
+
+    The file has the shape (n, height, width) or (n, height, width, channels). A memory map of it would be faster, but
+    what was read of that counts as memory of the process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        whole = np.lib.format.open_memmap(path, mode="r")
+        self.path, self.offset = path, whole.offset
+        super().__init__((*whole.shape[1:], 1)[:3], np.arange(len(whole)), whole.dtype)
+
+    def read(self, rows: Int64[np.ndarray, " batch"]) -> np.ndarray:
+        """Read images by their rows in the file."""
+        images = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        size = math.prod(self.shape[1:]) * self.dtype.itemsize
+        with self.path.open("rb", buffering=0) as file:
+            for image, start in zip(images, (self.offset + rows * size).tolist(), strict=True):
+                file.seek(start)
+                if file.readinto(image) != size:
+                    raise UserError(f"{self.path}: has become shorter since the run began: save it again")
+        return images
+
+
+def pick(images: AnyImages, rows: Int64[np.ndarray, " picked"] | slice) -> AnyImages:
+    """Choose images: stored ones without reading them; of an array a copy, or with a slice a view."""
+    if not isinstance(images, StoredImages):
+        return images[rows]
+    chosen = copy(images)
+    chosen.rows = images.rows[rows]
+    chosen.shape = (len(chosen.rows), *images.shape[1:])
+    return chosen
+
+
+def in_chunks(images: AnyImages) -> Iterator[np.ndarray]:
+    """Yield all images in order, as arrays of at most :data:`CHUNK_BYTES`, or of one image."""
+    step = max(1, CHUNK_BYTES // max(1, math.prod(images.shape[1:]) * images.dtype.itemsize))
+    for first in range(0, len(images), step):
+        rows = np.arange(first, min(first + step, len(images)))
+        yield images.take(rows) if isinstance(images, StoredImages) else images[first : first + step]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Images of one size, with their labels, if they have any.
+    """Images of one size, with their labels and attributes, if they have any.
 
-    Parameters
-    ----------
-    name : str
-        Name of the set, or of its file or folder.
-    images : uint8 or float32 ndarray of shape (n, height, width, channels), or StoredImages of that shape
-        0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` returns a batch, of an array and of
-        :class:`~r2mae.images.arrays.StoredImages`, which are read or decoded on access.
-    labels : int64 ndarray of shape (n,), or None
-        Indices into `classes`.
-    classes : tuple of str, or None
-        Names of the classes.
-    attributes : uint8 ndarray of shape (n, k), or None
-        0 or 1 for each of k attributes, which do not exclude each other.
-    attribute_names : tuple of str, or None
-        Their names.
+    `images` have values of 0 to 255 (uint8) or 0 to 1 (float32), 1 or 3 channels, and C order;
+    ``images.take(rows, axis=0)`` returns a batch, also of stored ones. `labels` are indices into the names of the
+    `classes`; `attributes` have 0 or 1 for each of the `attribute_names`, which do not exclude each other.
     """
 
     name: str
@@ -39,20 +106,6 @@ class ImageSet:
     classes: tuple[str, ...] | None = None
     attributes: UInt8[np.ndarray, "n k"] | None = None
     attribute_names: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        pairs = {"labels": (self.labels, self.classes), "attributes": (self.attributes, self.attribute_names)}
-        for kind, (values, names) in pairs.items():
-            if (values is None) != (names is None):
-                raise ValueError(f"{self.name}: {kind} and their names come together")
-            if values is None or names is None:
-                continue
-            shape = (len(self.images), len(names))[: 1 if kind == "labels" else 2]
-            if values.shape != shape:
-                raise ValueError(f"{self.name}: {kind} of shape {values.shape}, expected {shape}")
-            top = len(names) if kind == "labels" else 2
-            if values.size and not 0 <= values.min() <= values.max() < top:
-                raise ValueError(f"{self.name}: {kind} must be from 0 to {top - 1}")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -106,12 +159,6 @@ def image_sets(
     """Number the labels of the training part from 0 in sorted order, and bring the other parts to its classes.
 
     `parts` are all images, or the training, test and, if there is one, validation part.
-
-    Raises
-    ------
-    UserError
-        Labels of another length, of a type other than whole numbers and words, or negative; labels of some parts only,
-        or of other kinds; images of another size; or a class that the training part lacks.
     """
     values = [_checked_labels(part, len(images)) for part, images in parts]
     train, images = parts[0]

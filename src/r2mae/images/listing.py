@@ -99,13 +99,7 @@ def is_archive(name: str) -> bool:
 
 
 def list_folder(folder: Path) -> Folder:
-    """List the files below a folder. Links are followed, but not to a folder that contains them.
-
-    Raises
-    ------
-    UserError
-        If the folder, or a folder within it, cannot be read.
-    """
+    """List the files below a folder. Links are followed, but not to a folder that contains them."""
     files: dict[str, File] = {}
     waiting: list[tuple[str, tuple[str, ...]]] = [("", ())]
     with reading(folder, "folder of images"):
@@ -144,13 +138,8 @@ def _sorted(place: Path, files: dict[str, File]) -> Folder:
 def read_tar(path: Path, *, max_bytes: int | None = None) -> Iterator[File]:
     """Yield the members of a tar archive in its order; the names of folders end with a slash.
 
-    Parameters
-    ----------
-    path : Path
-        One of :data:`ARCHIVES`.
-    max_bytes : int or None
-        Limit of the images and tables of a compressed archive, which are kept in memory (default: half of the
-        machine's memory). Its other files are empty.
+    Images and tables of a compressed archive are kept in memory, up to `max_bytes` (default: half of the machine's);
+    its other files are empty.
 
     Raises
     ------

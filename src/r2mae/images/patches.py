@@ -22,13 +22,7 @@ EPSILON = 1e-6
 def patchify(
     images: Shaped[Tensor, "batch height width channels"], patch: int
 ) -> Shaped[Tensor, "batch patches numbers"]:
-    """Split images of any type into square patches of `patch` pixels a side.
-
-    Raises
-    ------
-    UserError
-        If the patch does not divide the image into two or more.
-    """
+    """Split images of any type into square patches of `patch` pixels a side (:func:`check_patch`)."""
     batch, height, width, channels = images.shape
     check_patch(height, width, patch)
     tiles = images.reshape(batch, height // patch, patch, width // patch, patch, channels)
@@ -69,12 +63,8 @@ def restore(
 ) -> Float[Tensor, "batch patches width"]:
     """Restore tokens of kept and hidden patches to the order of the image.
 
-    Parameters
-    ----------
-    kept, hidden : tensor, shapes (batch, kept, width) and (batch, hidden, width)
-        Tokens, for instance of an encoder, and mask tokens (``mask_token.expand(...)``) or predictions.
-    keep, hide : int64 tensor, shapes (batch, kept) and (batch, hidden)
-        Indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
+    They are, for instance, those of an encoder, and mask tokens (``mask_token.expand(...)``) or predictions; `keep` and
+    `hide` are the indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
     """
     place = torch.cat([keep, hide], 1)[..., None].expand(-1, -1, kept.shape[2])
     joint = torch.cat([kept, hidden.to(kept.dtype)], 1)
@@ -100,12 +90,7 @@ def patch_loss(
 ) -> Float[Tensor, "*some"]:
     """Return the squared error of each patch, the mean over its pixels; call it on hidden patches alone.
 
-    Parameters
-    ----------
-    prediction, patches : tensor, shape (…, numbers)
-        The model's prediction of hidden patches, and the true patches.
-    norm_pix : bool
-        Compare with each patch after :func:`normalised`.
+    With `norm_pix`, predictions are of each patch after :func:`normalised`.
     """
     targets = normalised(patches) if norm_pix else patches
     return (prediction - targets).square().mean(-1)

@@ -6,7 +6,6 @@ The position of each image is kept on disk, so that images can be read in any or
 function of seed and step, as for images in memory.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -18,12 +17,11 @@ import numpy as np
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
-from r2mae.images.decode import Reading, headers_of
+from r2mae.images.decode import Reading, headers_of, read_files
 from r2mae.images.folder import HELD_OUT, TRAIN, log_others, log_parts, official_parts
 from r2mae.images.formats import reading
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import SUFFIXES, File, Folder, read_tar, stamp
-from r2mae.images.store import read_files
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
 _FORMAT = 4  # of the index
@@ -50,10 +48,10 @@ def is_shard(archive: Folder) -> bool:
 class ShardFiles(Sequence[File]):
     """The images of shards, by their positions."""
 
-    def __init__(self, shards: "Sequence[Path]", indices: "Sequence[Index]") -> None:
-        self.shards = list(map(str, shards))
-        self.ends = np.cumsum([len(index.places) for index in indices])
-        self.places = np.concatenate([index.places for index in indices])
+    def __init__(self, indices: "dict[Path, Index]") -> None:
+        self.shards = list(map(str, indices))
+        self.ends = np.cumsum([len(index.places) for index in indices.values()])
+        self.places = np.concatenate([index.places for index in indices.values()])
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -83,20 +81,13 @@ def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
 
     The part of a shard is the last word of its name before the number (:func:`r2mae.images.folder.official_parts`).
     Without such words all are images of one set.
-
-    Raises
-    ------
-    UserError
-        A broken shard, one without images, images without a label next to others with one, shards of a part next to
-        others of none, or what :func:`r2mae.images.store.read_files` refuses.
     """
     by_part = _by_part(shards)
-    ordered = [shard for part in by_part for shard in part]
-    indices = {shard: shard_index(shard) for shard in ordered}
+    indices = {shard: shard_index(shard) for part in by_part for shard in part}
     log_others(shards[0].parent, [other for index in indices.values() for other in index.others.tolist()])
     labelled = [len(index.labels) > 0 for index in indices.values()]
     if any(labelled) and not all(labelled):
-        bare = ordered[labelled.index(False)]
+        bare = list(indices)[labelled.index(False)]
         raise UserError(f"{bare}: has no labels (.cls or .json), other shards have: add them")
     if len({index.labels.dtype.kind for index in indices.values()}) > 1:
         raise UserError(f"{shards[0].parent}: some shards have numbers as labels, others words: use one kind")
@@ -106,13 +97,12 @@ def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
         labels = np.concatenate([index.labels for index in own]) if any(labelled) else None
         parts.append((Part(str(part[0]), labels), sum(len(index.places) for index in own)))
     headers = np.concatenate([index.headers for index in indices.values()])
-    return read_files(name, ShardFiles(ordered, list(indices.values())), parts, how, headers=headers)
+    return read_files(name, ShardFiles(indices), parts, how, headers=headers)
 
 
 def shard_index(shard: Path) -> Index:
     """Return what is in a shard; it is read through the first time, and again if its size or time changes."""
-    key = hashlib.blake2b(f"{_FORMAT}\0{stamp([File(str(shard))])}".encode(), digest_size=16).hexdigest()
-    folder = cache_folder() / "shards" / key
+    folder = cache_folder() / "shards" / f"{_FORMAT}-{stamp([File(str(shard))])}"
     with create_once(folder) as unfinished:
         if unfinished is not None:
             index = _read_index(shard)

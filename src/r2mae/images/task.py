@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,16 +28,11 @@ _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, de
 GREY = 0.5  # hidden patches in pictures; black could be mistaken for a black part of the image
 
 
-class Pictures(NamedTuple):
-    """Images to show, with values from 0 to 1.
+Pictures = tuple[Tensor, Tensor, Tensor]
+"""Images, masked images and their completions to show, 0 to 1, in the shape (batch, height, width, channels).
 
-    The masked ones have the model's input at hidden pixels, or :data:`GREY` if it has none there; the model completes
-    them.
-    """
-
-    original: Float[Tensor, "batch height width channels"]
-    masked: Float[Tensor, "batch height width channels"]
-    completed: Float[Tensor, "batch height width channels"]
+Hidden pixels of masked images are the model's input there, or :data:`GREY` if it has none there.
+"""
 
 
 class ImageTask(Task[Tensor, _Model_contra]):
@@ -49,10 +44,11 @@ class ImageTask(Task[Tensor, _Model_contra]):
         By default pictures are inputs, targets and predictions, if these have as many values as the images.
         """
         corrupted: Any = self.corrupt(batch, ratio, key)
-        tensors = (corrupted.targets, corrupted.inputs, self.forward(model, corrupted).prediction)
-        if any(not isinstance(tensor, Tensor) or tensor.numel() != batch.numel() for tensor in tensors):
+        made = (corrupted.targets, corrupted.inputs, self.forward(model, corrupted).prediction)
+        if any(not isinstance(tensor, Tensor) or tensor.numel() != batch.numel() for tensor in made):
             return None
-        return Pictures(*(tensor.reshape(batch.shape) for tensor in tensors))
+        original, masked, completed = (tensor.reshape(batch.shape) for tensor in made)
+        return original, masked, completed
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Raise a UserError that names the images `name`, unless the task accepts this height, width and channels."""
@@ -130,14 +126,9 @@ class PixelTask(ImageTask[Any]):
         return (hidden,) if self.mask_input else ()
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        """Replace hidden pixels by zero, or by :attr:`fill`.
+        """Replace hidden pixels (:func:`r2mae.masking.element_mask`) by zero, or by :attr:`fill`.
 
-        Parameters
-        ----------
-        batch : tensor, shape (batch, height, width, channels) or (batch, pixels)
-            uint8 (0 to 255) or float (0 to 1).
-        ratio, key
-            See :func:`r2mae.masking.element_mask`.
+        Images are uint8, or floats from 0 to 1, in their shape or flattened.
         """
         clean = self.model_input(batch)
         flat = clean.flatten(1)

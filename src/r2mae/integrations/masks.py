@@ -80,6 +80,8 @@ def boolean_mask(
 ) -> Bool[Tensor, "batch tokens"]:
     """Return a mask that is true at hidden tokens: ``bool_masked_pos`` of BEiT, SimMIM and transformers.
 
+    VideoMAE's, which hides the same patches in every frame, is that of a frame with ``.repeat(1, frames)``.
+
     Parameters
     ----------
     batch, tokens : int
@@ -89,24 +91,3 @@ def boolean_mask(
     """
     keep, _ = patch_mask(batch, tokens, mask_ratio, key, device=device)
     return torch.ones(batch, tokens, dtype=torch.bool, device=keep.device).scatter(1, keep, False)
-
-
-def tube_mask(
-    batch: int, frames: int, patches: int, mask_ratio: float, key: Key, *, device: torch.device | str | None = None
-) -> Bool[Tensor, "batch tokens"]:
-    """Return VideoMAE's ``bool_masked_pos``: the same patches are hidden in every frame.
-
-    Parameters
-    ----------
-    batch, frames, patches : int
-        `frames` is the number of frames over the tubelet size, `patches` that of a frame.
-    mask_ratio : float
-    key : Key
-    device : device, optional
-
-    Returns
-    -------
-    tensor (batch, frames · patches)
-        True at hidden tokens; each row has equally many, as VideoMAE needs.
-    """
-    return boolean_mask(batch, patches, mask_ratio, key, device=device).repeat(1, frames)

@@ -7,37 +7,16 @@ from typing import TYPE_CHECKING
 
 import r2mae.masking.builtin_schemes  # noqa: F401 (registers the schemes of the paper)
 from r2mae.lazy import lazy_exports
-from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
-from r2mae.masking.schemes import (
-    Curriculum,
-    Scheme,
-    SchemeKind,
-    make_scheme,
-    register,
-    resolve_options,
-    scheme_kind,
-    scheme_names,
-    scheme_summary,
-    scheme_takes,
-)
+from r2mae.masking.defaults import SchemeDefaults
+from r2mae.masking.schemes import Curriculum, Scheme, make_scheme, register, scheme_kind, scheme_names
 
 if TYPE_CHECKING:
-    from r2mae.masking.curriculum import FeatureWeights, UnitWeights, scale_gradient, select_weights, sinkhorn
-    from r2mae.masking.keys import Key, permutation, uniforms
-    from r2mae.masking.masks import (
-        column_mask,
-        corrupt_tokens,
-        element_mask,
-        hidden_count,
-        patch_mask,
-        token_mask,
-    )
-    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw, ends_of
+    from r2mae.masking.curriculum import FeatureWeights, UnitWeights
+    from r2mae.masking.keys import Key, uniforms
+    from r2mae.masking.masks import column_mask, corrupt_tokens, element_mask, hidden_count, patch_mask, token_mask
+    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, draw
 
 __all__ = [
-    "DNA_CURRICULUM",
-    "HLCA_CURRICULUM",
-    "SEA_AD_CURRICULUM",
     "Curriculum",
     "FeatureWeights",
     "Fixed",
@@ -47,29 +26,19 @@ __all__ = [
     "Ratio",
     "Scheme",
     "SchemeDefaults",
-    "SchemeKind",
     "Uniform",
     "UniformAbove",
     "UnitWeights",
-    "as_ratio",
     "column_mask",
     "corrupt_tokens",
     "draw",
     "element_mask",
-    "ends_of",
     "hidden_count",
     "make_scheme",
     "patch_mask",
-    "permutation",
     "register",
-    "resolve_options",
-    "scale_gradient",
     "scheme_kind",
     "scheme_names",
-    "scheme_summary",
-    "scheme_takes",
-    "select_weights",
-    "sinkhorn",
     "token_mask",
     "uniforms",
 ]
@@ -77,19 +46,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "curriculum": ("FeatureWeights", "UnitWeights", "scale_gradient", "select_weights", "sinkhorn"),
-        "keys": ("Key", "permutation", "uniforms"),
-        "ratios": (
-            "Fixed",
-            "Grid",
-            "LinearDecay",
-            "Ratio",
-            "Uniform",
-            "UniformAbove",
-            "as_ratio",
-            "draw",
-            "ends_of",
-        ),
+        "curriculum": ("FeatureWeights", "UnitWeights"),
+        "keys": ("Key", "uniforms"),
+        "ratios": ("Fixed", "Grid", "LinearDecay", "Ratio", "Uniform", "UniformAbove", "draw"),
         "masks": ("column_mask", "corrupt_tokens", "element_mask", "hidden_count", "patch_mask", "token_mask"),
     },
     __all__,

@@ -3,13 +3,13 @@
 Names and options are read for every help text, so the ratios, which import NumPy, are imported when a scheme is made.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.masking.defaults import HLCA_CURRICULUM
 from r2mae.masking.schemes import Curriculum, Scheme, register
 
 if TYPE_CHECKING:
-    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform
+    from r2mae.masking.ratios import Fixed, Grid
 
 _Sampling = Literal["independent", "stratified"]
 _Per = Literal["batch", "sample"]
@@ -33,13 +33,17 @@ def _dynamic(
     decay_end: float = 1.0,
 ) -> Scheme:
     """Ratio falls linearly from high to low over the run."""
-    return Scheme("dynamic", _decay(low, high, decay, decay_in, decay_end))
+    from r2mae.masking.ratios import LinearDecay
+
+    return Scheme("dynamic", LinearDecay(high, low, **_decay(decay, decay_in, decay_end)))
 
 
 @register("mdlm", colour="#009e73")
 def _mdlm(sampling: _Sampling = "independent", per: _Per = "batch", strata: int = 16) -> Scheme:
     """p ~ U(0, 1) for every mini-batch, as in masked diffusion language models."""
-    return Scheme("mdlm", _uniform(0.0, 1.0, sampling, per, strata))
+    from r2mae.masking.ratios import Uniform
+
+    return Scheme("mdlm", Uniform(0.0, 1.0, sampling, per, strata))
 
 
 @register("r2mae", colour="#d55e00")
@@ -47,7 +51,9 @@ def _r2mae(
     low: float, high: float, sampling: _Sampling = "independent", per: _Per = "batch", strata: int = 16
 ) -> Scheme:
     """p ~ U(low, high) for every mini-batch."""
-    return Scheme("r2mae", _uniform(low, high, sampling, per, strata))
+    from r2mae.masking.ratios import Uniform
+
+    return Scheme("r2mae", Uniform(low, high, sampling, per, strata))
 
 
 @register("r2mae-dynamic", colour="#e69f00")
@@ -61,7 +67,7 @@ def _r2mae_dynamic(
     """p ~ U(floor, high) for every mini-batch, with a floor that falls from high to low over the run."""
     from r2mae.masking.ratios import UniformAbove
 
-    return Scheme("r2mae-dynamic", UniformAbove(_decay(low, high, decay, decay_in, decay_end), high))
+    return Scheme("r2mae-dynamic", UniformAbove(high, low, **_decay(decay, decay_in, decay_end)))
 
 
 @register("cl", colour="#0072b2")
@@ -130,7 +136,9 @@ def _r2mae_cl_k0(
 @register("r2mae-per-sample", colour="#8a2be2")
 def _r2mae_per_sample(low: float, high: float) -> Scheme:
     """p ~ U(low, high), stratified over the samples of every step; weighting mean gives samples equal weight."""
-    return Scheme("r2mae-per-sample", _uniform(low, high, "stratified", "sample", 0))
+    from r2mae.masking.ratios import Uniform
+
+    return Scheme("r2mae-per-sample", Uniform(low, high, "stratified", "sample"))
 
 
 def _one_ratio(ratio: float) -> "Fixed":
@@ -139,18 +147,9 @@ def _one_ratio(ratio: float) -> "Fixed":
     return Fixed(ratio)
 
 
-def _uniform(low: float, high: float, sampling: _Sampling, per: _Per, strata: int) -> "Uniform":
-    from r2mae.masking.ratios import Uniform
-
-    blocks = sampling == "stratified" and per == "batch"
-    return Uniform(low, high, sampling, per, strata if blocks else None)
-
-
-def _decay(low: float, high: float, decay: float | str, unit: _Unit, end: float) -> "LinearDecay":
-    from r2mae.masking.ratios import LinearDecay
-
-    rate = None if isinstance(decay, str) else decay
-    return LinearDecay(high, low, rate, end=end if rate is None else 1.0, unit=unit)
+def _decay(decay: float | str, unit: _Unit, end: float) -> dict[str, Any]:
+    """Return the schedule of a falling ratio."""
+    return {"end": end, "unit": unit} if isinstance(decay, str) else {"decay": decay, "unit": unit}
 
 
 def _grid(low: float, high: float, spacing: float) -> "Grid":

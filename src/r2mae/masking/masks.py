@@ -15,7 +15,6 @@ from r2mae.masking.keys import INCREMENT, MULTIPLIER_1, MULTIPLIER_2, Key, words
 RatioLike = float | Float[np.ndarray, " batch"]
 Device = torch.device | str | None
 
-_UNSIGNED = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 _SIGNED = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
@@ -58,12 +57,10 @@ def element_mask(
     """
     batch, width = shape[0], int(np.prod(shape[1:], dtype=np.int64))
     _check_width_and_ratio(width, ratio, batch)
-    if exact:
-        counts = _hidden_counts(np.full(batch, width), ratio)
-        mask = _mask_of_smallest(key, batch, width, counts, device)
-    else:
-        mask = _bernoulli_mask(key, batch, width, ratio, device)
-    return mask.view(shape)
+    if not exact:
+        return _bernoulli_mask(key, batch, width, ratio, device).view(shape)
+    counts = hidden_count(width, float(ratio)) if np.ndim(ratio) == 0 else _hidden_counts(np.full(batch, width), ratio)
+    return _mask_of_smallest(key, batch, width, counts, device).view(shape)
 
 
 def column_mask(width: int, ratio: float, key: Key, *, device: Device = None) -> Bool[Tensor, " width"]:
@@ -72,8 +69,7 @@ def column_mask(width: int, ratio: float, key: Key, *, device: Device = None) ->
     ``key.row`` is ignored, so that all ranks and micro-batches of a step hide the same columns.
     """
     _check_width_and_ratio(width, ratio, None)
-    count = np.array([hidden_count(width, ratio)])
-    return _mask_of_smallest(key.rows(0), 1, width, count, device)[0]
+    return _mask_of_smallest(key.rows(0), 1, width, hidden_count(width, ratio), device)[0]
 
 
 def patch_mask(
@@ -99,10 +95,10 @@ def patch_mask(
     """
     _check_width_and_ratio(length, ratio, None)
     count = hidden_count(length, ratio)
-    mask = _mask_of_smallest(key, batch, length, np.full(batch, count), device)
-    if mask.device.type == "cpu":
-        return _flagged_columns(~mask.numpy(), length - count), _flagged_columns(mask.numpy(), count)
-    return _split_by_sort(mask, count)
+    mask = _mask_of_smallest(key, batch, length, count, device)
+    # A stable sort has a known shape: with nonzero the host would wait for the device.
+    order = torch.sort(mask.to(torch.uint8), dim=1, stable=True).indices
+    return order[:, : length - count], order[:, length - count :]
 
 
 def token_mask(
@@ -127,11 +123,20 @@ def token_mask(
         A row with two or more ordinary tokens has at least one hidden and one kept. A single ordinary token is hidden:
         the special tokens are its context. A row without ordinary tokens has no hidden one.
     """
-    batch, length = special.shape
-    _check_width_and_ratio(max(length, 2), ratio, batch)
-    if special.device.type == "cpu":
-        return torch.from_numpy(_host_token_mask(~special.numpy(), ratio, key, exact))
-    return _device_token_mask(~special, ratio, key, exact)
+    batch, width = special.shape
+    _check_width_and_ratio(max(width, 2), ratio, batch)
+    device, candidates = special.device, ~special
+    scores, lengths = _scores(key, batch, width, device), candidates.sum(1)
+    if exact:
+        share = ratio if isinstance(ratio, float | int) else torch.as_tensor(ratio, device=device)
+        counts = torch.floor(lengths.double() * share + 0.5 + 1e-9).long()
+    else:  # hiding as many of the smallest scores as are below the ratio hides each token independently
+        info = torch.iinfo(scores.dtype)
+        top = (scores.long() - info.min) >> (info.bits - 32) & 0xFFFFFFFF
+        counts = ((top < _threshold(ratio, 32, device)) & candidates).sum(1)
+    counts = torch.where(lengths > 1, counts.clamp(min=1).minimum((lengths - 1).clamp(min=1)), lengths)
+    scores = torch.where(candidates, scores, torch.iinfo(scores.dtype).max)
+    return _up_to_rank(scores, counts) & candidates
 
 
 def corrupt_tokens(
@@ -169,11 +174,7 @@ def corrupt_tokens(
         raise ValueError(f"the shares of mask, random and unchanged tokens must sum to 1, not {shares}")
     batch, length = ids.shape
     bits = _random_bits(key, batch, length, 64, ids.device)
-    if isinstance(bits, np.ndarray):
-        kind = torch.from_numpy((bits >> np.uint64(48)).astype(np.int32))
-        pick = torch.from_numpy((bits & np.uint64((1 << 31) - 1)).astype(np.int64))
-    else:
-        kind, pick = ((bits >> 48) & 0xFFFF).int(), bits & ((1 << 31) - 1)
+    kind, pick = (bits >> 48) & 0xFFFF, bits & ((1 << 31) - 1)
     size = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
     chosen = (pick * size) >> 31
     if not isinstance(vocabulary, int):
@@ -217,149 +218,70 @@ def _hidden_counts(lengths: np.ndarray, ratio: RatioLike) -> np.ndarray:
     return np.where(lengths > 1, np.clip(counts, 1, np.maximum(lengths - 1, 1)), lengths)
 
 
-def _random_bits(key: Key, rows: int, width: int, bits: int, device: Device) -> np.ndarray | Tensor:
-    """Return draws of `bits` bits, shape (rows, width): unsigned NumPy on the host, signed torch on a device."""
-    per_row = -(-width * bits // 64)
-    device = torch.device(device or "cpu")
-    if device.type == "cpu":
-        return words(key, rows, per_row).view(_UNSIGNED[bits])[:, :width]
-    return device_words(key, rows, per_row, device).view(_SIGNED[bits])[:, :width]
+def _random_bits(key: Key, rows: int, width: int, bits: int, device: Device) -> Tensor:
+    """Return draws of `bits` bits, shape (rows, width), as signed integers."""
+    per_row, device = -(-width * bits // 64), torch.device(device or "cpu")
+    if device.type == "cpu":  # NumPy multiplies words faster than torch
+        drawn = torch.from_numpy(words(key, rows, per_row).view(np.int64))
+    else:
+        drawn = device_words(key, rows, per_row, device)
+    return drawn.view(_SIGNED[bits])[:, :width]
 
 
 def _bernoulli_mask(key: Key, rows: int, width: int, ratio: RatioLike, device: Device) -> Tensor:
-    limit = np.asarray(np.rint(np.asarray(ratio, dtype=np.float64) * 65536), dtype=np.int64)
-    bits = _random_bits(key, rows, width, 16, device)
-    if isinstance(bits, np.ndarray):
-        if limit.ndim:
-            mask = bits < limit[:, None]
-        else:  # comparing values of one type, uint16, is ten times faster
-            mask = bits < np.uint16(limit) if limit < 65536 else np.ones_like(bits, dtype=bool)
-        for row in np.flatnonzero(~mask.any(1)):
-            mask[row, np.argmin(bits[row])] = True
-        for row in np.flatnonzero(mask.all(1)):
-            mask[row, np.argmax(bits[row])] = False
-        return torch.from_numpy(mask)
-    values = bits.to(torch.int32) & 0xFFFF
-    # A single number is an argument of the kernel; an array of ratios must be copied to the device.
-    hidden = values < (torch.as_tensor(limit, device=bits.device)[:, None] if limit.ndim else int(limit))
-    return _at_least_one_of_each(hidden, values)
+    """Hide the entries whose 16 bits are below the ratio.
 
-
-def _flagged_columns(flags: np.ndarray, count: int) -> Tensor:
-    """Return the columns of the `count` true flags of every row; one search of the flattened array is fastest."""
-    batch, length = flags.shape
-    columns = np.flatnonzero(flags).reshape(batch, count)
-    columns -= np.arange(0, batch * length, length)[:, None]
-    return torch.from_numpy(columns)
-
-
-def _split_by_sort(mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Split by a stable sort, whose output shape is known: with nonzero the host would wait for the device."""
-    order = torch.sort(mask.to(torch.uint8), dim=1, stable=True).indices
-    kept = mask.shape[1] - count
-    return order[:, :kept], order[:, kept:]
-
-
-def _at_least_one_of_each(hidden: Tensor, values: Tensor) -> Tensor:
-    """Hide the first smallest draw of a row without a hidden entry; keep the first largest of a row without a kept one.
-
-    The rule of the host, in operations for which the host need not wait for the device.
+    The first smallest draw of a row without a hidden entry is hidden, the first largest of a row without a kept one is
+    kept.
     """
-    width = hidden.shape[1]
-    column = torch.arange(width, device=hidden.device)
-    wide = values.to(torch.int64) * width
-    first = (wide + column).argmin(1, keepdim=True)
-    last = (wide - column).argmax(1, keepdim=True)
-    hidden = hidden | ((column == first) & ~hidden.any(1, keepdim=True))
-    return hidden & ~((column == last) & hidden.all(1, keepdim=True))
+    values = _in_order(_random_bits(key, rows, width, 16, device))
+    limit = _threshold(ratio, 16, values.device)
+    if isinstance(limit, int) and limit == 1 << 16:  # is above all values of this type
+        hidden = torch.ones_like(values, dtype=torch.bool)
+    else:
+        hidden = values < limit - (1 << 15)
+    counts = hidden.sum(1)
+    if hidden.device.type == "cpu" and bool(((counts > 0) & (counts < width)).all()):
+        return hidden  # on a device the host would wait for the answer
+    column, wide = torch.arange(width, device=hidden.device), values.to(torch.int64) * width
+    hidden = hidden | ((column == (wide + column).argmin(1, keepdim=True)) & (counts == 0)[:, None])
+    return hidden & ~((column == (wide - column).argmax(1, keepdim=True)) & (counts == width)[:, None])
 
 
-def _scores(key: Key, rows: int, width: int, device: Device) -> np.ndarray | Tensor:
-    """Return random scores without ties (the low bits are the column), in the same order on host and device."""
-    bits = 32 if width <= 4096 else 64
+def _threshold(ratio: RatioLike, bits: int, device: torch.device) -> int | Int64[Tensor, "batch 1"]:
+    """Return the ratio as a bound on random integers of so many bits: integers compare equally on host and device."""
+    limit = np.rint(np.asarray(ratio, dtype=np.float64) * 2.0**bits).astype(np.int64)
+    # A single number is an argument of the kernel; an array must be copied to the device.
+    return torch.as_tensor(limit, device=device)[:, None] if limit.ndim else int(limit)
+
+
+def _in_order(bits: Tensor) -> Tensor:
+    """Return signed integers in the order of the same bits without a sign."""
+    return bits ^ torch.iinfo(bits.dtype).min
+
+
+def _scores(key: Key, rows: int, width: int, device: Device) -> Tensor:
+    """Return random scores without ties: the low bits are the column."""
     low = (1 << (width - 1).bit_length()) - 1
-    raw = _random_bits(key, rows, width, bits, device)
-    if isinstance(raw, np.ndarray):
-        raw &= ~raw.dtype.type(low)
-        raw |= np.arange(width, dtype=raw.dtype)
-        return raw
-    column = torch.arange(width, device=raw.device, dtype=raw.dtype)
-    flipped = raw ^ torch.iinfo(raw.dtype).min  # signed order of the flipped bits is the unsigned order
-    return (flipped & ~low) | column
+    values = _in_order(_random_bits(key, rows, width, 32 if width <= 4096 else 64, device))
+    return (values & ~low) | torch.arange(width, device=values.device, dtype=values.dtype)
 
 
-def _mask_of_smallest(key: Key, rows: int, width: int, counts: np.ndarray, device: Device) -> Tensor:
+def _mask_of_smallest(key: Key, rows: int, width: int, counts: int | np.ndarray, device: Device) -> Tensor:
     """Hide the `counts` entries of every row with the smallest scores."""
     scores = _scores(key, rows, width, device)
-    if isinstance(scores, np.ndarray):
-        return torch.from_numpy(_up_to_rank(scores, counts))
-    if len(np.unique(counts)) == 1:
-        return _device_up_to_rank(scores, torch.full((rows,), int(counts[0]), device=scores.device))
-    return _device_up_to_rank(scores, torch.as_tensor(counts, device=scores.device))
+    if isinstance(counts, int):
+        each = torch.full((rows,), counts, device=scores.device)
+    else:
+        each = torch.from_numpy(counts).to(scores.device)
+    return _up_to_rank(scores, each)
 
 
-def _up_to_rank(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    ranks = np.unique(counts[counts > 0])
-    if len(ranks) == 1 and (counts > 0).all():
-        edge = np.partition(scores, ranks[0] - 1, axis=1)[:, ranks[0] - 1, None]
-        return scores <= edge
-    ordered = np.sort(scores, axis=1)
-    edge = np.take_along_axis(ordered, np.maximum(counts - 1, 0)[:, None], axis=1)
-    return (scores <= edge) & (counts > 0)[:, None]
-
-
-def _device_up_to_rank(scores: Tensor, counts: Tensor) -> Tensor:
-    ordered = scores.sort(dim=1).values
+def _up_to_rank(scores: Tensor, counts: Int64[Tensor, " rows"]) -> Tensor:
+    on_host = scores.device.type == "cpu"  # where NumPy sorts ten times as fast
+    ordered = torch.from_numpy(np.sort(scores.numpy(), axis=1)) if on_host else scores.sort(dim=1).values
     edge = ordered.gather(1, (counts - 1).clamp(min=0)[:, None])
     return (scores <= edge) & (counts > 0)[:, None]
-
-
-def _host_token_mask(candidates: np.ndarray, ratio: RatioLike, key: Key, exact: bool) -> np.ndarray:
-    rows, width = candidates.shape
-    scores = _scores(key, rows, width, None)
-    assert isinstance(scores, np.ndarray)
-    scores = np.where(candidates, scores, np.iinfo(scores.dtype).max)
-    lengths = candidates.sum(1)
-    if exact:
-        counts = _hidden_counts(lengths, ratio)
-    else:
-        counts = _counts_below_ratio(scores, candidates, ratio)
-        counts = np.where(lengths > 1, np.clip(counts, 1, np.maximum(lengths - 1, 1)), lengths)
-    mask: np.ndarray = _up_to_rank(scores, counts) & candidates
-    return mask
-
-
-def _counts_below_ratio(scores: np.ndarray, candidates: np.ndarray, ratio: RatioLike) -> np.ndarray:
-    """Count the scores below the ratio: hiding that many smallest scores hides each token independently."""
-    top = (scores >> scores.dtype.type(np.iinfo(scores.dtype).bits - 32)).astype(np.int64)
-    limit = _ratio_in_32_bits(ratio)
-    counts: np.ndarray = ((top < (limit[:, None] if limit.ndim else limit)) & candidates).sum(1)
-    return counts
-
-
-def _ratio_in_32_bits(ratio: RatioLike) -> np.ndarray:
-    """Return the ratio as a bound on 32 random bits: an integer, which compares equally on host and device."""
-    return np.asarray(np.rint(np.asarray(ratio, dtype=np.float64) * 2.0**32), dtype=np.int64)
-
-
-def _device_token_mask(candidates: Tensor, ratio: RatioLike, key: Key, exact: bool) -> Tensor:
-    """Return the mask of :func:`_host_token_mask`, computed on the device without reading data back to the host."""
-    rows, width = candidates.shape
-    scores = _scores(key, rows, width, candidates.device)
-    assert isinstance(scores, Tensor)
-    info = torch.iinfo(scores.dtype)
-    lengths = candidates.sum(1)
-    if exact:
-        share = ratio if isinstance(ratio, float | int) else torch.as_tensor(ratio, device=scores.device)
-        counts = torch.floor(lengths.double() * share + 0.5 + 1e-9).long()
-    else:
-        limit = _ratio_in_32_bits(ratio)
-        top = ((scores.long() - info.min) >> (info.bits - 32)) & 0xFFFFFFFF
-        bound = torch.as_tensor(limit, device=scores.device)[:, None] if limit.ndim else int(limit)
-        counts = ((top < bound) & candidates).sum(1)
-    counts = torch.where(lengths > 1, counts.clamp(min=1).minimum((lengths - 1).clamp(min=1)), lengths)
-    scores = torch.where(candidates, scores, info.max)
-    return _device_up_to_rank(scores, counts) & candidates
 
 
 def _as_signed(word: int) -> int:

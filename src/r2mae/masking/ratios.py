@@ -12,16 +12,20 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.masking.intervals import Nodes, check_not_constant, check_range, check_ratio, check_total, legendre
 from r2mae.masking.keys import Key, permutation, uniforms
 
-_DEFAULT_STRATA = 16
-_STRATA_GIVEN_PER_SAMPLE = "ratios stratified per sample have as many strata as a step has samples: omit strata"
+Nodes = tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
+"""Ratios and their weights, which sum to 1."""
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(9)
 
 
 @runtime_checkable
 class Ratio(Protocol):
-    """The interface of every ratio object."""
+    """The interface of every ratio object.
+
+    One whose schedule counts epochs also has ``with_epochs(steps)``, which returns the ratio for epochs of so many
+    optimiser steps; one that divides the rows of a global batch has ``with_rows(rows)``.
+    """
 
     def bind(self, total_steps: int) -> "Ratio":
         """Return the ratio with its schedule fixed to a run of `total_steps` optimiser steps."""
@@ -31,22 +35,6 @@ class Ratio(Protocol):
 
     def nodes(self) -> Nodes:
         """Return ratios and weights (which sum to 1) that integrate over the ratio's distribution."""
-
-
-@runtime_checkable
-class NeedsEpochLength(Protocol):
-    """A ratio whose schedule may count epochs, so that it needs their length."""
-
-    def with_epochs(self, steps: float) -> Ratio:
-        """Return the ratio for epochs of `steps` optimiser steps."""
-
-
-@runtime_checkable
-class NeedsBatchSize(Protocol):
-    """A ratio that is stratified over the rows of a global batch, so that it needs their number."""
-
-    def with_rows(self, rows: int) -> Ratio:
-        """Return the ratio for optimiser steps of `rows` samples, over all micro-batches and processes together."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +51,8 @@ class Fixed:
     value: float
 
     def __post_init__(self) -> None:
-        check_ratio("ratio", self.value)
-        check_not_constant("ratio", self.value, self.value)
+        _check_ratio("ratio", self.value)
+        _check_not_constant("ratio", self.value, self.value)
 
     def bind(self, total_steps: int) -> "Fixed":
         """Return itself: there is no schedule."""
@@ -96,9 +84,8 @@ class Uniform:
         U(low, high).
     per : {"batch", "sample"}
         One ratio per mini-batch (the paper), or one for every sample (see :func:`draw`).
-    strata : int, optional
-        Length of a block of stratified draws, by default 16. Refused with ``per="sample"``, where it is the number of
-        samples of a step.
+    strata : int
+        Length of a block of stratified draws; ``per="sample"`` has as many as a step has samples.
     rows : int, optional
         Samples of an optimiser step, set by :meth:`with_rows`; for ratios stratified per sample only.
     """
@@ -107,21 +94,17 @@ class Uniform:
     high: float
     sampling: Literal["independent", "stratified"] = "independent"
     per: Literal["batch", "sample"] = "batch"
-    strata: int | None = None
+    strata: int = 16
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        check_range(self.low, self.high)
+        _check_range(self.low, self.high)
         if self.sampling not in ("independent", "stratified"):
             raise ValueError(f"sampling must be 'independent' or 'stratified', not {self.sampling!r}")
         if self.per not in ("batch", "sample"):
             raise ValueError(f"per must be 'batch' or 'sample', not {self.per!r}")
-        if self.strata is not None and self.strata < 1:
+        if self.strata < 1:
             raise ValueError(f"strata must be 1 or more, not {self.strata}")
-        if self.stratified_per_sample and self.strata is not None:
-            raise ValueError(_STRATA_GIVEN_PER_SAMPLE)
-        if self.strata is None and not self.stratified_per_sample:
-            object.__setattr__(self, "strata", _DEFAULT_STRATA)
         if self.rows is not None and not (self.stratified_per_sample and self.rows >= 1):
             raise ValueError(f"rows are for ratios stratified per sample, and must be 1 or more, not {self.rows}")
 
@@ -132,7 +115,7 @@ class Uniform:
     def __call__(self, step: int, key: Key) -> float:
         """Return the draw of this step; for one ratio per sample use :func:`draw`."""
         u = key.fold(step).uniform()
-        if self.sampling == "stratified" and self.strata is not None:
+        if self.scheduled:
             block, position = divmod(step, self.strata)
             u = (permutation(key.fold("strata", block), self.strata)[position] + u) / self.strata
         return float(self.low + (self.high - self.low) * u)
@@ -162,7 +145,7 @@ class Uniform:
 
     def nodes(self) -> Nodes:
         """Return 9 Gauss–Legendre nodes on the range."""
-        return legendre(self.low, self.high)
+        return _uniform_nodes(self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -194,7 +177,7 @@ class LinearDecay:
     epoch: float | None = None
 
     def __post_init__(self) -> None:
-        check_range(self.low, self.high)
+        _check_range(self.low, self.high)
         if self.decay is not None and not (math.isfinite(self.decay) and self.decay >= 0):
             raise ValueError(f"decay must be a finite number of 0 or more, not {self.decay}")
         if not 0 < self.end <= 1:
@@ -204,7 +187,9 @@ class LinearDecay:
 
     def bind(self, total_steps: int) -> "LinearDecay":
         """Fix λ for a run of `total_steps` steps."""
-        return replace(self, total_steps=check_total(total_steps))
+        if total_steps < 1:
+            raise ValueError(f"a run needs at least one step, not {total_steps}")
+        return replace(self, total_steps=int(total_steps))
 
     def with_epochs(self, steps: float) -> "LinearDecay":
         """Return the ratio for epochs of `steps` optimiser steps."""
@@ -255,7 +240,7 @@ class LinearDecay:
             if fall <= 0:
                 return np.array([self.high]), np.array([1.0])
             share, lowest = min(1.0, (self.high - self.low) / fall), max(self.low, self.high - fall)
-        p, w = legendre(lowest, self.high)
+        p, w = _uniform_nodes(lowest, self.high)
         if share >= 1:
             return p, w
         return np.append(p, self.low), np.append(w * share, 1 - share)
@@ -270,67 +255,18 @@ class LinearDecay:
 
 
 @dataclass(frozen=True)
-class UniformAbove:
-    """R²MAE + dynamic: p ~ U(ρ_t, high), with ρ_t a :class:`LinearDecay`.
-
-    Parameters
-    ----------
-    floor : LinearDecay
-        ρ_t.
-    high : float
-        Upper end, at least ``floor.high``.
-    """
-
-    floor: LinearDecay
-    high: float
-
-    def __post_init__(self) -> None:
-        check_ratio("high", self.high)
-        if self.high < self.floor.high:
-            raise ValueError(f"high ({self.high:g}) is below the start of the floor ({self.floor.high:g})")
-
-    def bind(self, total_steps: int) -> "UniformAbove":
-        """Fix the floor's schedule."""
-        return replace(self, floor=self.floor.bind(total_steps))
-
-    def with_epochs(self, steps: float) -> "UniformAbove":
-        """Return the ratio for epochs of `steps` optimiser steps."""
-        return replace(self, floor=self.floor.with_epochs(steps))
-
-    @property
-    def unit(self) -> str:
-        """Unit of the floor's schedule: "steps" or "epochs"."""
-        return self.floor.unit
-
-    @property
-    def epoch(self) -> float | None:
-        """Steps of an epoch, if the floor counts epochs."""
-        return self.floor.epoch
+class UniformAbove(LinearDecay):
+    """R²MAE + dynamic: p ~ U(ρ_t, high), above the falling ρ_t of :class:`LinearDecay`, whose parameters it has."""
 
     def __call__(self, step: int, key: Key) -> float:
         """Return the draw of this step."""
-        floor = self.floor(step, key)
+        floor = super().__call__(step, key)
         return float(floor + (self.high - floor) * key.fold(step).uniform())
-
-    @property
-    def never_falls(self) -> bool:
-        """Whether the floor never falls."""
-        return self.floor.never_falls
-
-    @property
-    def rate(self) -> float:
-        """λ of the floor per optimiser step or epoch."""
-        return self.floor.rate
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest floor, and `high`."""
-        return self.floor.ends[0], float(self.high)
 
     def nodes(self) -> Nodes:
         """Return the product quadrature over the schedule and the range above it."""
-        floors, outer = self.floor.nodes()
-        p, w = zip(*(legendre(float(floor), self.high) for floor in floors), strict=True)
+        floors, outer = super().nodes()
+        p, w = zip(*(_uniform_nodes(float(floor), self.high) for floor in floors), strict=True)
         return np.concatenate(p), np.concatenate([o * x for o, x in zip(outer, w, strict=True)])
 
 
@@ -351,16 +287,16 @@ class Grid:
         if not self.values:
             raise ValueError("a grid needs at least one ratio")
         for value in self.values:
-            check_ratio("ratio", value)
+            _check_ratio("ratio", value)
         object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if any(b <= a for a, b in zip(self.values, self.values[1:], strict=False)):
             raise ValueError(f"the ratios of a grid must increase: {list(self.values)}")
-        check_not_constant("grid", self.values[0], self.values[-1])
+        _check_not_constant("grid", self.values[0], self.values[-1])
 
     @classmethod
     def spaced(cls, low: float, high: float, step: float = 0.05) -> "Grid":
         """Return the grid low, low + step, …, high (the paper's 0.10, 0.15 … 0.50)."""
-        check_range(low, high)
+        _check_range(low, high)
         count = max(1, round((high - low) / step))
         return cls(tuple(np.round(np.linspace(low, high, count + 1), 10)) if high > low else (low,))
 
@@ -453,3 +389,32 @@ def as_ratio(value: "float | Sequence[float] | Ratio") -> Ratio:
             raise ValueError(f"a range of ratios must be two numbers, low and high, not {len(value)}")
         return Uniform(float(value[0]), float(value[1]))
     return value
+
+
+def _uniform_nodes(low: float, high: float) -> Nodes:
+    """Return 9 Gauss–Legendre nodes of U(low, high), or the single ratio if both ends are equal."""
+    if high == low:
+        return np.array([low]), np.array([1.0])
+    return low + (high - low) * (_NODES + 1) / 2, _WEIGHTS / 2
+
+
+def _check_ratio(name: str, value: float) -> None:
+    """Refuse a value that is not a number between 0 and 1; the error names it by `name`."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
+
+
+def _check_range(low: float, high: float) -> None:
+    """Refuse ends outside [0, 1], in the wrong order, or both 0 or both 1."""
+    _check_ratio("low", low)
+    _check_ratio("high", high)
+    if low > high:
+        raise ValueError(f"low ({low:g}) is above high ({high:g}): exchange them")
+    _check_not_constant("range", low, high)
+
+
+def _check_not_constant(name: str, low: float, high: float) -> None:
+    """Refuse a ratio that can only be 0, or only 1."""
+    if low == high and low in (0, 1):
+        hidden = "nothing" if low == 0 else "everything"
+        raise ValueError(f"a {name} that is always {low:g} hides {hidden}: there would be nothing to learn from")

@@ -115,13 +115,11 @@ class Scheme:
         A schedule in epochs needs `steps_per_epoch`, and a ratio stratified per sample needs `batch_size`, the samples
         of an optimiser step.
         """
-        from r2mae.masking.ratios import NeedsBatchSize, NeedsEpochLength
-
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
-        ratio = self.ratio.bind(total_steps)
-        if steps_per_epoch is not None and isinstance(ratio, NeedsEpochLength):
+        ratio: Any = self.ratio.bind(total_steps)
+        if steps_per_epoch is not None and hasattr(ratio, "with_epochs"):
             ratio = ratio.with_epochs(steps_per_epoch)
-        if batch_size is not None and isinstance(ratio, NeedsBatchSize):
+        if batch_size is not None and hasattr(ratio, "with_rows"):
             ratio = ratio.with_rows(batch_size)
         return replace(self, ratio=ratio, curriculum=curriculum)
 
@@ -221,7 +219,7 @@ class SchemeKind:
         The options that the scheme takes, its own last, with the defaults of `build`. An option without a default there
         has one in every domain, and here None.
     colour : str, optional
-        ``#rrggbb``, for figures.
+        ``#rrggbb``, for figures; by default an unused colour.
     per_ratio : bool
         Whether a comparison has one variant of this scheme for each fixed ratio.
     """
@@ -252,19 +250,10 @@ _REGISTRY: dict[str, SchemeKind] = {}
 
 
 def register(name: str, *, colour: str | None = None, per_ratio: bool = False) -> Callable[[Builder], Builder]:
-    """Register the decorated function as a scheme.
+    """Register the decorated function as a scheme, with the `colour` and `per_ratio` of :class:`SchemeKind`.
 
     The function's parameters are the options of the scheme. Those of :data:`SCHEME_OPTIONS` have the domain's default,
     or else the parameter's. Every other parameter needs a number as its default, and is an option of this scheme only.
-
-    Parameters
-    ----------
-    name : str
-        Name of the scheme.
-    colour : str, optional
-        ``#rrggbb``, for figures; by default an unused colour.
-    per_ratio : bool
-        Whether a comparison has one variant of this scheme for each fixed ratio.
 
     Raises
     ------
@@ -357,11 +346,6 @@ def scheme_takes(name: str) -> tuple[str, ...]:
     return scheme_kind(name).options
 
 
-def scheme_summary(name: str) -> str:
-    """Return one line that describes the scheme."""
-    return scheme_kind(name).summary
-
-
 def option_not_taken(option: str, names: Sequence[str]) -> str:
     """Return the error line for an option that none of these schemes takes; it names the schemes that take it."""
     takers = [name for name in scheme_names() if option in _REGISTRY[name].options]
@@ -406,22 +390,7 @@ def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefault
 
 
 def make_scheme(name: str, defaults: SchemeDefaults, /, **given: Any) -> Scheme:
-    """Build a scheme from a domain's defaults and given options.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`scheme_names`.
-    defaults : SchemeDefaults
-        The domain's defaults.
-    **given
-        As for :func:`resolve_options`.
-
-    Raises
-    ------
-    ValueError
-        As :func:`resolve_options`.
-    """
+    """Build a scheme from a domain's defaults and given options; see :func:`resolve_options`."""
     return scheme_kind(name).build(**resolve_options(name, given, defaults))
 
 

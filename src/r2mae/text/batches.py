@@ -166,8 +166,8 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     train = TokenBatches(store, length)
     if not len(train):
         raise UserError(
-            f"{config.data.source}: holds {tokens:,} tokens, less than one sequence of {length}: "
-            f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
+            f"{config.data.source}: holds {tokens:,} tokens, less than one sequence of {length}: give more text, or "
+            "pretrain with a smaller --sequence-length"
         )
     if hold_out and config.data.validation:
         held_out = _validation_documents(store, config)

@@ -101,26 +101,19 @@ class TextEvaluationConfig(EvaluationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_glue()
+        if not (self.glue or self.glue_probes):
+            return
+        from r2mae.text.glue import TASKS, glue_task
+
+        names = {field: [glue_task(name).name for name in getattr(self, field)] for field in ("glue", "glue_probes")}
+        # Probes in a fixed order, so that results of the same tasks agree however the tasks were typed.
+        object.__setattr__(self, "glue", tuple(dict.fromkeys(names["glue"])))
+        object.__setattr__(self, "glue_probes", tuple(name for name in TASKS if name in names["glue_probes"]))
 
     @property
     def idle(self) -> tuple[str, ...]:
         """The limit, without tasks."""
         return () if self.glue or self.glue_probes else ("glue_limit",)
-
-    def _check_glue(self) -> None:
-        if not (self.glue or self.glue_probes):
-            return
-        from r2mae.text.glue import TASKS, glue_task
-
-        for field in ("glue", "glue_probes"):
-            names = [glue_task(name).name for name in getattr(self, field)]
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice:
-                raise UserError(f"{field} names the task {twice} twice: once is enough")
-        # In a fixed order, so that results of the same tasks agree however the tasks were typed.
-        probes = {glue_task(name).name for name in self.glue_probes}
-        object.__setattr__(self, "glue_probes", tuple(name for name in TASKS if name in probes))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,9 +163,8 @@ def _sums(
 
     The first two are also added to `of_rows`, row by row.
     """
-    states, logits_of = model.at_hidden(corrupted.inputs, corrupted.columns, corrupted.units)
-    targets, real = corrupted.targets, corrupted.real
-    counted = torch.ones(len(targets), device=states.device) if real is None else real
+    states, logits_of = model.at_hidden(corrupted.inputs, corrupted.columns)
+    targets, counted = corrupted.targets, corrupted.real
     tally = torch.zeros(3, dtype=torch.float64, device=states.device)
     row_of = None if of_rows is None else corrupted.loss_rows()
     block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // task.vocab_size)

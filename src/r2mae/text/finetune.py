@@ -12,7 +12,6 @@ examples, and starts from a model in memory. The two loops share the order of th
 import copy
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,14 +129,9 @@ def finetune(
     ------
     UserError
         For unreadable files, training examples of one class only, another kind of model, one without positions for
-        `length`, a number that is not above 0, no seeds, or a loss that is not finite.
+        `length`, or a loss that is not finite.
     """
     glue, recipe = glue_task(task), {"epochs": epochs, "lr": lr, "batch_size": batch_size}
-    for name, value in recipe.items():
-        if not 0 < value < math.inf:
-            raise UserError(f"fine-tuning: {name} must be above 0 and finite, not {value}")
-    if not len(seeds) > 0:
-        raise UserError("fine-tuning needs at least one seed")
     if not isinstance(model, PretrainedModel) or model.tokenizer is None:
         raise UserError(f"fine-tuning on GLUE needs a model with its tokenizer, not a {type(model).__name__}")
     if not 8 <= length <= (most := model.positions or length):

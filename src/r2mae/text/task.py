@@ -65,86 +65,45 @@ class TokenModel(nn.Module, ABC):
         input_ids: Tokens,
         columns: Columns,
         targets: Int[Tensor, " units"],
-        units: Int[Tensor, " units"] | None = None,
     ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
-        """Return cross entropies of hidden tokens in nats, and the last hidden states there.
+        """Return cross entropies at the flattened `columns` in nats, and the last hidden states there.
 
         Parameters
         ----------
         input_ids, columns
             As in :meth:`encode`; shorter rows of the columns are filled with any other tokens.
         targets : integer tensor, shape (units,)
-            The clean tokens at `units`.
-        units : integer tensor, shape (units,), optional
-            Which of the flattened `columns` are used; all by default.
+            The clean tokens there.
         """
-        states, logits = self.at_hidden(input_ids, columns, units)
+        states, logits = self.at_hidden(input_ids, columns)
         parts = [slice(None)]  # whole: compiled code has no other length for it
         if not torch.is_grad_enabled():
             parts = [slice(first, first + _STATES) for first in range(0, len(states) or 1, _STATES)]
         losses = [cross_entropy(logits(part).float(), targets[part], reduction="none") for part in parts]
         return torch.cat(losses), states
 
-    def at_hidden(
-        self, input_ids: Tokens, columns: Columns, units: Int[Tensor, " units"] | None = None
-    ) -> tuple[Float[Tensor, "units width"], Logits]:
-        """Return the last hidden states at the units, and a function that returns the logits at a part of them.
-
-        Arguments are as in :meth:`forward`.
-        """
-        states = chosen_units(self.encode(input_ids, columns=columns), units)
+    def at_hidden(self, input_ids: Tokens, columns: Columns) -> tuple[Float[Tensor, "units width"], Logits]:
+        """Return the last hidden states at the flattened columns, and a function from a part of them to its logits."""
+        states = self.encode(input_ids, columns=columns).flatten(0, 1)
         return states, lambda part: self.logits(states[part])
-
-
-def chosen_units(
-    values: Float[Tensor, "batch most size"], units: Int[Tensor, " units"] | None
-) -> Float[Tensor, "units size"]:
-    """Return the values at `units` of the flattened columns; all by default."""
-    flat = values.flatten(0, 1)
-    return flat if units is None else flat.index_select(0, units)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenTokens(MaskedTokens):
-    """A mini-batch with hidden tokens, whose targets are those of the units.
+    """A mini-batch with hidden tokens. Its units are the flattened `columns`, and `targets` are the tokens there.
 
     Parameters
     ----------
-    units : int64 tensor, shape (units,), optional
-        Which of the flattened `columns` are hidden; None with `real`.
-    real : Float tensor, shape (units,), optional
-        1 for hidden tokens, 0 for units that only fill a row. On a CPU the filling units are omitted. On a device
-        finding them would require synchronising, so they are computed and discarded.
+    real : Float tensor, shape (units,)
+        1 for hidden tokens, 0 for units that only fill a row.
     """
 
-    units: Tensor | None
-    real: Tensor | None
+    real: Tensor
 
     def loss_rows(self) -> Int64[Tensor, " units"]:
         """Return the row of each unit."""
         rows, most = self.columns.shape
-        if self.units is not None:
-            return self.units // most
         return torch.arange(rows, device=self.columns.device).repeat_interleave(most)
-
-
-class TokenOutput(Output):
-    """Cross entropies in nats and last hidden states of the units; the model computes logits on access."""
-
-    def __init__(
-        self, losses: Float[Tensor, " units"], representation: Float[Tensor, "units width"], model: TokenModel
-    ) -> None:
-        object.__setattr__(self, "losses", losses)
-        object.__setattr__(self, "representation", representation)
-        object.__setattr__(self, "model", model)
-
-    losses: Tensor
-    model: TokenModel
-
-    @property
-    def prediction(self) -> Float[Tensor, "units words"]:
-        """Logits over the vocabulary at the units."""
-        return self.model.logits(self.representation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,26 +151,22 @@ class TokenTask(MaskedTokenTask):
         candidates = self.ordinary(clean)
         vocabulary = _ordinary_tokens(self.vocab_size, self.special_ids, clean.device)
         inputs, hidden, columns = self.hide(clean, candidates, ratio, key, mask_id=self.mask_id, vocabulary=vocabulary)
-        filled, targets = hidden.gather(1, columns).flatten(), clean.gather(1, columns).flatten()
-        units = filled.nonzero()[:, 0] if hidden.device.type == "cpu" else None
         return HiddenTokens(
             inputs=inputs,
             hidden=hidden,
             candidates=candidates,
             columns=columns,
-            targets=targets if units is None else targets.index_select(0, units),
-            units=units,
-            real=filled.float() if units is None else None,
+            targets=clean.gather(1, columns).flatten(),
+            real=hidden.gather(1, columns).flatten().float(),
         )
 
-    def forward(self, model: TokenModel, corrupted: HiddenTokens) -> TokenOutput:
-        """Return the losses at hidden tokens, and the last hidden states there."""
-        losses, states = model(corrupted.inputs, corrupted.columns, corrupted.targets, corrupted.units)
-        return TokenOutput(losses, states, model)
+    def forward(self, model: TokenModel, corrupted: HiddenTokens) -> Output:
+        """Return the cross entropies of the units as prediction, since logits take much memory, and the last states."""
+        return Output(*model(corrupted.inputs, corrupted.columns, corrupted.targets))
 
-    def losses(self, output: TokenOutput, corrupted: HiddenTokens) -> Float[Tensor, " units"]:
+    def losses(self, output: Output, corrupted: HiddenTokens) -> Float[Tensor, " units"]:
         """Return the cross entropy of each hidden token, in nats; 0 for units that only fill a row."""
-        return output.losses if corrupted.real is None else output.losses * corrupted.real
+        return output.prediction * corrupted.real
 
     @torch.no_grad()
     def embed(self, model: TokenModel, batch: Tokens) -> Float[Tensor, "batch width"]:
@@ -224,12 +179,9 @@ class TokenTask(MaskedTokenTask):
         return mean_state(states, self.ordinary(batch))
 
     def learned_weights(
-        self, network: nn.Module, corrupted: HiddenTokens, output: TokenOutput
+        self, network: nn.Module, corrupted: HiddenTokens, output: Output
     ) -> Float[Tensor, "units ratios"]:
         """Return the weights of this mini-batch's hidden tokens, normalised over them."""
-        if corrupted.real is None:
-            weights: Tensor = network(output.representation)
-            return weights
         places = corrupted.real.nonzero()[:, 0]  # synchronises the device, with curricula only
         found: Tensor = network(output.representation.index_select(0, places))
         return found.new_zeros(len(corrupted.real), found.shape[1]).index_copy(0, places, found)

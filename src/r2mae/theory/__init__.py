@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from r2mae.lazy import lazy_exports
 from r2mae.theory.advise import Advice, advise
-from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning, dominant_share
+from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
-from r2mae.theory.conditional import ConditionalRisk, conditional_risk, eigenvector_risk
+from r2mae.theory.conditional import conditional_risk
 from r2mae.theory.covariance import Covariance, CovarianceLike, Dense, LowRank, Rotated, as_covariance
 from r2mae.theory.inputs import Inputs, effective_ratio
 from r2mae.theory.models import (
@@ -22,9 +22,8 @@ from r2mae.theory.models import (
     uniform_direction,
     uniform_spectrum,
 )
-from r2mae.theory.ranges import Range
 from r2mae.theory.risk import Risk, direction_risk, feature_risk, risk
-from r2mae.theory.rows import KeptRows, RatioLike, kept_rows
+from r2mae.theory.rows import KeptRows, Range, RatioLike, kept_rows
 from r2mae.theory.sample import from_data
 from r2mae.theory.simulate import Simulation, simulate
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "ClosedRisk",
-    "ConditionalRisk",
     "Covariance",
     "CovarianceLike",
     "Dense",
@@ -55,9 +53,7 @@ __all__ = [
     "beta_spectrum",
     "conditional_risk",
     "direction_risk",
-    "dominant_share",
     "effective_ratio",
-    "eigenvector_risk",
     "feature_risk",
     "fixed_point",
     "from_data",

@@ -7,7 +7,7 @@ import numpy as np
 
 from r2mae.theory.advise import Advice
 from r2mae.theory.inputs import effective_ratio
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 
 FAILED, SETS, HELD = 6, 6, 16
 """Sets of paper/results/randomness on which advice was wrong for networks; fits of paper/results/theory/realdata."""

@@ -9,9 +9,8 @@ from jaxtyping import Bool, Float
 from r2mae.theory.copies import MOST_MASKS, check_masks
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 from r2mae.theory.inputs import ZEROS, Inputs
-from r2mae.theory.ranges import Range
 from r2mae.theory.risk import direction_risk, feature_risk
-from r2mae.theory.rows import RatioLike, check_rows
+from r2mae.theory.rows import Range, RatioLike, check_rows
 
 _PEAK = 0.05  # relative distance of n·p from d within which the divergence dominates the risk
 _SEEN = 20  # a feature should differ from its usual value in at least this many rows

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.theory.covariance import Covariance, CovarianceLike, LowRank, as_covariance
+from r2mae.theory.covariance import Covariance, LowRank
 
 _NEAR_PEAK = 0.05  # relative distance of ñ from d within which finite samples blur the peak
 _MIN_SPREAD = 10.0  # least number of entries that a direction should be spread over (or a tenth of all entries)
 _MIN_FEATURES = 20  # no warnings below: averaging over masks never works for fewer features
 _MAX_SHARE = 0.05  # largest fraction of the variance that one direction should hold
-_DOMINANT_MULTIPLE = (
-    5.0  # a dominant eigenvalue is also above this multiple of the mean eigenvalue (matters where d < 100)
-)
+_DOMINANT_MULTIPLE = 5.0  # a dominant eigenvalue is also above this multiple of the mean one (matters where d < 100)
 
 
 class InterpolationWarning(UserWarning):
@@ -32,12 +30,8 @@ class DominantWarning(UserWarning):
 def warn_interpolation(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
     """Warn once if any ñ is within 5 % of the number of dimensions; call this only if there is no ridge.
 
-    Parameters
-    ----------
-    counts : sequence of (float, int)
-        ñ of each ratio, and the number of dimensions of its rows: d, or the rank of Σ if nothing is hidden.
-    stacklevel : int
-        Stack level of the user's call, as seen from the caller of this function.
+    `counts` has both for each ratio; the dimensions are d, or the rank of Σ if nothing is hidden. `stacklevel` is that
+    of the user's call, as seen from the caller of this function.
     """
     near = [(count, size) for count, size in counts if abs(count / size - 1) < _NEAR_PEAK]
     if near:
@@ -53,14 +47,7 @@ def warn_interpolation(counts: Sequence[tuple[float, int]], stacklevel: int) -> 
 def warn_localised_or_dominant(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int) -> None:
     """Warn once for each of: a localised signal, a localised spike, a dominant direction. No warnings if d < 20.
 
-    Parameters
-    ----------
-    cov : Covariance
-        Its largest eigenvalue is used only if it is cheap (:attr:`Covariance.leading`).
-    beta : array (d, m)
-        Signals.
-    stacklevel : int
-        Stack level of the user's call, as seen from the caller of this function.
+    The largest eigenvalue is used only if it is cheap (:attr:`Covariance.leading`).
     """
     if cov.d < _MIN_FEATURES:
         return
@@ -76,8 +63,8 @@ def warn_localised_or_dominant(cov: Covariance, beta: Float[np.ndarray, "d m"], 
                 LocalisedWarning,
                 stacklevel=stacklevel + 1,
             )
-    share = dominant_share(cov)
-    if share is not None and share > max(_MAX_SHARE, _DOMINANT_MULTIPLE / cov.d):
+    share = 0.0 if cov.leading is None else cov.leading / float(cov.diagonal.sum())
+    if share > max(_MAX_SHARE, _DOMINANT_MULTIPLE / cov.d):
         warnings.warn(
             f"one direction of the covariance has {share:.0%} of the variance: rows then differ in size, which the "
             "formula ignores: with few masks a row it may be off by half along this direction at low ratios, and by "
@@ -85,13 +72,6 @@ def warn_localised_or_dominant(cov: Covariance, beta: Float[np.ndarray, "d m"], 
             DominantWarning,
             stacklevel=stacklevel + 1,
         )
-
-
-def dominant_share(cov: CovarianceLike) -> float | None:
-    """Return the fraction of the variance in Σ's leading direction, or None if it is expensive to compute."""
-    cov = as_covariance(cov)
-    leading = cov.leading
-    return None if leading is None else leading / float(cov.diagonal.sum())
 
 
 def _participation_number(vectors: Float[np.ndarray, "d m"]) -> float:

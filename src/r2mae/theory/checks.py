@@ -6,9 +6,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, eigvalsh
 
 SINGULAR = 1e-12  # eigenvalues up to this fraction of the largest count as zero
-MAX_FEATURES_CHECKED = (
-    5000  # up to this many features a matrix is checked to be definite at once, by a Cholesky factorisation
-)
+MAX_FEATURES_CHECKED = 5000  # up to which a matrix is checked to be definite at once, by a Cholesky factorisation
 
 
 def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
@@ -40,15 +38,12 @@ def _epsilon(given: np.ndarray) -> float:
     return float(np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps)
 
 
-def _type_description(matrix: object) -> str:
-    return f"an array of type {matrix.dtype}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
-
-
 def check_matrix(matrix: ArrayLike) -> Float[np.ndarray, "d d"]:
     """Return the matrix, or raise a ValueError that says why it is not a covariance."""
     given = np.asarray(matrix)
     if given.dtype.kind not in "fiub":
-        raise ValueError(f"covariance must be a square matrix of real numbers, not {_type_description(matrix)}")
+        kind = f"an array of type {matrix.dtype}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
+        raise ValueError(f"covariance must be a square matrix of real numbers, not {kind}")
     values = given.astype(np.float64)
     if values.ndim != 2:
         raise ValueError(

@@ -36,21 +36,27 @@ class Covariance(ABC):
         """Return Σ b, for one vector or for columns."""
 
     @abstractmethod
-    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
-        """Draw rows from N(0, Σ)."""
-
-    @abstractmethod
     def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form, or with `exact` in the most accurate one."""
 
-    @abstractmethod
-    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
-        """Return unit eigenvectors as columns; number 0 belongs to the largest eigenvalue."""
+    @cached_property
+    def _eigen(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d m"]]:
+        """All eigenvalues, and eigenvectors of the largest."""
+        return descending_eigh(self.matrix())
 
     @property
-    @abstractmethod
     def eigenvalues(self) -> Float[np.ndarray, " d"]:
         """Eigenvalues, largest first."""
+        return self._eigen[0]
+
+    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
+        """Return unit eigenvectors as columns; number 0 belongs to the largest eigenvalue."""
+        return np.asarray(self._eigen[1][:, which])
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
+        """Draw rows from N(0, Σ)."""
+        values, vectors = self._eigen
+        return np.asarray((rng.standard_normal((rows, self.d)) * np.sqrt(values)) @ vectors.T)
 
     @property
     def common_diagonal(self) -> float | None:
@@ -250,11 +256,6 @@ class LowRank(Covariance):
         values[: len(singular)] += singular**2
         return values, left
 
-    @property
-    def eigenvalues(self) -> Float[np.ndarray, " d"]:
-        """Eigenvalues, largest first."""
-        return self._eigen[0]
-
     def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
         """Return eigenvectors; those of the bulk complete the basis."""
         vectors = self._eigen[1]
@@ -324,15 +325,6 @@ class Dense(Covariance):
         """Rank of Σ, up to the rounding of the matrix's original data type."""
         return int((self.eigenvalues > 0).sum()) if self.common_diagonal is not None else self._root.shape[1]
 
-    @property
-    def eigenvalues(self) -> Float[np.ndarray, " d"]:
-        """Eigenvalues, largest first."""
-        return self._eigen[0]
-
-    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
-        """Return eigenvectors."""
-        return self._eigen[1][:, which]
-
     def matrix(self) -> Float[np.ndarray, "d d"]:
         """Return Σ itself."""
         return self._matrix.copy()
@@ -340,12 +332,6 @@ class Dense(Covariance):
     def apply(self, b: Columns) -> Columns:
         """Return Σ b."""
         return np.asarray(self._matrix @ b)
-
-    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
-        """Draw rows from N(0, Σ)."""
-        values, vectors = self._eigen
-        drawn: Float[np.ndarray, "rows d"] = (rng.standard_normal((rows, self.d)) * np.sqrt(values)) @ vectors.T
-        return drawn
 
     def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent: in the eigenbasis if diag Σ is constant, otherwise by a factorisation."""
@@ -394,6 +380,15 @@ def as_covariance(cov: CovarianceLike) -> Covariance:
         If a matrix is not square, finite, symmetric and positive semidefinite, up to rounding.
     """
     return cov if isinstance(cov, Covariance) else Dense(cov)
+
+
+def signal_columns(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.ndarray, "d m"]:
+    """Return one signal or several as columns, or raise a ValueError if they do not fit or are not finite."""
+    if beta.ndim not in (1, 2) or beta.shape[0] != cov.d:
+        raise ValueError(f"beta must have length {cov.d}, the number of features, not shape {beta.shape}")
+    if not np.isfinite(beta).all():
+        raise ValueError("beta contains a number that is not finite")
+    return np.ascontiguousarray(beta.reshape(cov.d, -1), dtype=np.float64)
 
 
 def haar(d: int, columns: int, rng: np.random.Generator) -> Float[np.ndarray, "d columns"]:

@@ -107,7 +107,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         for repetition in range(self.repetitions):
             u = Uniforms.draw(X.shape[0], X.shape[1], seed, repetition)
             p = ratios_of_rows(self.ratio, u.ratio)
-            rows = kept_row_indices(p, u, self.keep, at_least_one=True)
+            rows = kept_row_indices(p, u, self.keep)
             fits.append(minimum_norm(masked_rows(X, u.entries, p, rows), y[rows], float(self.ridge)))
             counts.append(len(rows))
         return np.mean(fits, axis=0), float(np.mean(counts))

@@ -57,9 +57,7 @@ class Uniforms:
         )
 
 
-def kept_row_indices(
-    ratios: Float[np.ndarray, " n"], u: Uniforms, keep: Keep = "ratio", *, at_least_one: bool = False
-) -> Int[np.ndarray, " kept"]:
+def kept_row_indices(ratios: Float[np.ndarray, " n"], u: Uniforms, keep: Keep = "ratio") -> Int[np.ndarray, " kept"]:
     """Return the indices of the rows kept for training.
 
     Parameters
@@ -70,16 +68,10 @@ def kept_row_indices(
         The uniform numbers of the repetition.
     keep : "ratio", float or KeepRule
         Probability of keeping a row: its mask ratio (the target must be hidden, too), or a constant; or a rule.
-    at_least_one : bool
-        If no row would be kept, keep the one closest to it, unless no row has a positive probability. Ignored with a
-        rule.
     """
     if isinstance(keep, KeepRule):
         return np.flatnonzero(keep.kept(ratios, u.ratio, u.keep))
-    margin = (ratios if keep == "ratio" else check_keep(keep)) - u.keep
-    if at_least_one and (margin <= 0).all() and (keep != "ratio" or ratios.any()):
-        return np.array([np.argmax(margin)])
-    return np.flatnonzero(margin > 0)
+    return np.flatnonzero((ratios if keep == "ratio" else check_keep(keep)) > u.keep)
 
 
 def masked_rows(
@@ -128,7 +120,10 @@ def minimum_norm(
     kept, d = x.shape
     if kept == 0:
         return np.zeros((d, *y.shape[1:]))
-    factor = gram_cholesky(x, ridge)
+    # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
+    gram = x @ x.T if kept <= d else x.T @ x
+    np.einsum("ii->i", gram)[:] += ridge
+    factor = _cholesky(gram)
     if factor is None:
         return _solve_by_svd(x, y, ridge)
     if kept <= d:
@@ -145,15 +140,8 @@ def solve_normal(gram: Float[np.ndarray, "d d"], right: Float[np.ndarray, "d m"]
     return np.asarray(dpotrs(factor.T, right, lower=0)[0])
 
 
-def gram_cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
-    """Return the lower factor of the smaller Gram matrix (plus λI), or None if it is numerically singular."""
-    # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
-    gram = x @ x.T if len(x) <= x.shape[1] else x.T @ x
-    np.einsum("ii->i", gram)[:] += ridge
-    return _cholesky(gram)
-
-
 def _cholesky(gram: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"] | None:
+    """Return the lower factor, or None if the matrix, whose diagonal may be changed, is numerically singular."""
     diagonal = np.einsum("ii->i", gram)
     diagonal[diagonal == 0] = 1.0  # a row or feature that is hidden entirely contributes nothing to the solution
     own = diagonal.copy()

@@ -33,15 +33,12 @@ def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
     return LowRank(np.ones(_checked_size(len(v))), np.sqrt(delta) * unit(v)[:, None])
 
 
-def uniform_spectrum(d: int, seed: int = 0, *, low: float = 1.0, high: float = 10.0) -> Rotated:
+def uniform_spectrum(d: int, seed: int = 0) -> Rotated:
     """Eigenvalues from U(1, 10), Haar eigenvectors (Fig. 1E)."""
-    _check_ends(low, high)
-    return Rotated(np.random.default_rng([seed, 0]).uniform(low, high, _checked_size(d)), seed)
+    return Rotated(np.random.default_rng([seed, 0]).uniform(1.0, 10.0, _checked_size(d)), seed)
 
 
-def beta_spectrum(
-    d: int, seed: int = 0, *, spacing: Literal["linear", "log"] = "linear", low: float = 1.0, high: float = 10.0
-) -> Rotated:
+def beta_spectrum(d: int, seed: int = 0, *, spacing: Literal["linear", "log"] = "linear") -> Rotated:
     """Eigenvalues from Beta(2, 6), scaled to have smallest 1 and largest 10, Haar eigenvectors (Fig. 1E, Tables 5, 9).
 
     Parameters
@@ -50,17 +47,14 @@ def beta_spectrum(
         Number of features, and the seed of eigenvalues and eigenvectors.
     spacing : {"linear", "log"}
         Scale the draws (as the paper's text says), or the logarithm of the eigenvalues.
-    low, high : float
-        Smallest and largest eigenvalue.
     """
-    _check_ends(low, high)
     drawn = np.random.default_rng([seed, 0]).beta(2.0, 6.0, _checked_size(d))
     share = (drawn - drawn.min()) / np.ptp(drawn)
     if spacing == "log":
-        return Rotated(low * (high / low) ** share, seed)
+        return Rotated(10.0**share, seed)
     if spacing != "linear":
         raise ValueError(f"spacing must be 'linear' or 'log', not {spacing!r}")
-    return Rotated(low + (high - low) * share, seed)
+    return Rotated(1.0 + 9.0 * share, seed)
 
 
 def latent(d: int, seed: int = 0, *, q: int | None = None) -> LowRank:
@@ -73,7 +67,7 @@ def latent(d: int, seed: int = 0, *, q: int | None = None) -> LowRank:
 
 
 def plateau(
-    d: int = 5000, q: int = 50, seed: int = 0, *, eigenvalue: float = 100.0, of: Literal["D", "WW"] = "D"
+    d: int = 5000, q: int = 50, seed: int = 0, *, of: Literal["D", "WW"] = "D"
 ) -> tuple[LowRank, Float[np.ndarray, " d"]]:
     """Latent space model of Figs. 1G and 4: Σ = I + WWᵀ with W = QDRᵀ, and β = W(I + WᵀW)⁻¹θ.
 
@@ -81,10 +75,8 @@ def plateau(
     ----------
     d, q, seed
         Number of features, number of latent dimensions, and the seed for Q, R and θ ~ U(0, 1)^q.
-    eigenvalue : float
-        The "eigenvalue 100" of the paper's text.
     of : {"D", "WW"}
-        Whether `eigenvalue` is that of D, or of WWᵀ (then the entries of D are its square root).
+        Whether the "eigenvalue 100" of the paper's text is that of D, or of WWᵀ (then the entries of D are 10).
 
     Returns
     -------
@@ -95,11 +87,8 @@ def plateau(
         raise ValueError(f"of must be 'D' or 'WW', not {of!r}")
     if not 1 <= q <= _checked_size(d):
         raise ValueError(f"q must be from 1 to d = {d}, not {q}")
-    if not (np.isfinite(eigenvalue) and eigenvalue > 0):
-        raise ValueError(f"eigenvalue must be a positive number, not {eigenvalue}")
     rng = np.random.default_rng([seed, 0])
-    entry = eigenvalue if of == "D" else np.sqrt(eigenvalue)
-    w = entry * haar(d, q, rng) @ haar(q, q, rng).T
+    w = (100.0 if of == "D" else 10.0) * haar(d, q, rng) @ haar(q, q, rng).T
     theta = rng.uniform(size=q)
     return LowRank(np.ones(d), w), w @ np.linalg.solve(np.eye(q) + w.T @ w, theta)
 
@@ -125,11 +114,6 @@ def unit(v: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
     if not np.isfinite(length) or length == 0:
         raise ValueError("v must be finite and not zero: it is a direction")
     return v / length
-
-
-def _check_ends(low: float, high: float) -> None:
-    if not 0 < low <= high < np.inf:
-        raise ValueError(f"low and high must be positive eigenvalues in this order, not {low} and {high}")
 
 
 def _checked_size(d: int) -> int:

@@ -1,7 +1,7 @@
 """A regression problem of the theory: covariance, signal, rows, noise and ratios; and its risk as rows of a table."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from r2mae import theory
 from r2mae.errors import UserError, unknown
 from r2mae.theory import Covariance, Dense, RatioLike, Risk, Rotated, Simulation, direction_risk, risk
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 
 _MOST = 1000  # most ratios of a curve
 MODELS: dict[str, tuple[str, ...]] = {
@@ -27,23 +27,9 @@ MODELS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One regression problem.
+    """One regression problem, with `title` in words, at the `fixed` ratios and perhaps a range.
 
-    Attributes
-    ----------
-    cov : Covariance
-    place : int or None
-        Number of the eigenvector that is the signal (0: largest eigenvalue), or None if `signal` is given.
-    signal : array (d,) or None
-    title : str
-        The model in words.
-    n : int
-    noise, ridge : float
-    ratios : list
-        The fixed ratios, then the range if there is one.
-    fixed : array (P,)
-        The fixed ratios.
-    range : Range or None
+    The signal is eigenvector number `place` of the covariance (0: largest eigenvalue), or `signal` if that is None.
     """
 
     cov: Covariance
@@ -196,10 +182,8 @@ def load_covariance(path: Path) -> Covariance:
     """
     try:
         matrix = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; --cov takes a .npy file of a d by d matrix") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; --cov takes a .npy file of a d by d matrix") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; --cov takes a .npy file of a d by d matrix") from None
     except (ValueError, EOFError):
         raise UserError(f"{path}: not a .npy file of numbers: write one with numpy.save") from None
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not matrix.size:
@@ -220,10 +204,7 @@ def risk_rows(problem: Problem, result: Risk) -> list[dict[str, Any]]:
         "variance": result.variance[:, 0],
         "magnitude": result.magnitude[:, 0],
     }
-    return [
-        {"ratio": label, **{name: float(part[index]) for name, part in parts.items()}}
-        for index, label in enumerate(problem.labels())
-    ]
+    return _by_ratio(problem, parts)
 
 
 def simulation_rows(problem: Problem, formula: Risk, measured: Simulation) -> list[dict[str, Any]]:
@@ -241,6 +222,10 @@ def simulation_rows(problem: Problem, formula: Risk, measured: Simulation) -> li
         "difference_in_errors": np.where(np.isfinite(gap), gap, np.nan),
         "magnitude": measured.magnitude,
     }
+    return _by_ratio(problem, parts)
+
+
+def _by_ratio(problem: Problem, parts: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     return [
         {"ratio": label, **{name: float(part[index]) for name, part in parts.items()}}
         for index, label in enumerate(problem.labels())

@@ -42,7 +42,7 @@ class Traces:
 
 @runtime_checkable
 class Resolvent(Protocol):
-    """N = (aΣ + bD + cI)⁻¹."""
+    """N = (aΣ + bD + cI)⁻¹. In all forms `diagonal` is D, and `a`, `b` and `c` are the coefficients of M."""
 
     def traces(self) -> Traces:
         """Return the five traces."""
@@ -54,20 +54,17 @@ class Resolvent(Protocol):
 class EigenResolvent:
     """N if D is a multiple of the identity: all matrices are diagonal in Σ's eigenbasis.
 
-    Parameters
-    ----------
-    eigenvalues : array (d,)
-        Eigenvalues of Σ.
-    diagonal : float
-        The common entry of diag Σ.
-    a, b, c : float
-        Coefficients of M.
-    basis : callable, optional
-        Returns the eigenvectors as columns (d, d); :meth:`solve` and :meth:`square_diagonals` call it.
+    `basis` returns the eigenvectors as columns, for :meth:`solve` and :meth:`square_diagonals`.
     """
 
     def __init__(
-        self, eigenvalues: Float[np.ndarray, " d"], diagonal: float, a: float, b: float, c: float, basis: object = None
+        self,
+        eigenvalues: Vector,
+        diagonal: float,
+        a: float,
+        b: float,
+        c: float,
+        basis: Callable[[], Float[np.ndarray, "d d"]],
     ) -> None:
         self.eigenvalues = eigenvalues
         self.diagonal = diagonal
@@ -82,41 +79,21 @@ class EigenResolvent:
 
     def solve(self, g: Vectors) -> Vectors:
         """Return N g, O(d²) a column."""
-        assert callable(self._basis)
-        basis: Float[np.ndarray, "d d"] = self._basis()
+        basis = self._basis()
         return np.asarray(basis @ (self.values[:, None] * (basis.T @ g)))
 
-    def square_diagonals(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    def square_diagonals(self) -> tuple[Vector, Vector, Vector]:
         """Return diag N, diag NDN and diag N²."""
-        assert callable(self._basis)
         squares = self._basis() ** 2
         first, second = squares @ self.values, squares @ self.values**2
         return first, self.diagonal * second, second
 
 
 class LowRankResolvent:
-    """N for Σ = diag(α) + WWᵀ, by Woodbury's identity: O(dq²) with W of q columns.
-
-    Parameters
-    ----------
-    diagonal : array (d,)
-        diag Σ, W's part included.
-    own : array (d,)
-        α.
-    factor : array (d, q)
-        W.
-    a, b, c : float
-        Coefficients of M.
-    """
+    """N for Σ = diag(α) + WWᵀ, by Woodbury's identity: O(dq²) with W of q columns; `own` is α and `factor` is W."""
 
     def __init__(
-        self,
-        diagonal: Float[np.ndarray, " d"],
-        own: Float[np.ndarray, " d"],
-        factor: Float[np.ndarray, "d q"],
-        a: float,
-        b: float,
-        c: float,
+        self, diagonal: Vector, own: Vector, factor: Float[np.ndarray, "d q"], a: float, b: float, c: float
     ) -> None:
         self._d, self._own, self._factor = diagonal, own, factor
         self._f = 1.0 / (a * own + b * diagonal + c)
@@ -153,17 +130,7 @@ class LowRankResolvent:
 
 
 class DenseResolvent:
-    """N for any Σ, by one Cholesky factorisation: O(d³).
-
-    Parameters
-    ----------
-    matrix : array (d, d)
-        Σ.
-    diagonal : array (d,)
-        D.
-    a, b, c : float
-        Coefficients of M.
-    """
+    """N for any Σ, which is `matrix`, by one Cholesky factorisation: O(d³)."""
 
     def __init__(self, matrix: Float[np.ndarray, "d d"], diagonal: Vector, a: float, b: float, c: float) -> None:
         self._matrix, self._coefficients = matrix, (a, b, c)
@@ -222,7 +189,7 @@ class DenseResolvent:
         solved: Vectors = cho_solve(self._factor, g, check_finite=False)
         return solved
 
-    def square_diagonals(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    def square_diagonals(self) -> tuple[Vector, Vector, Vector]:
         """Return diag N, diag NDN and diag N²."""
         squares = self.inverse**2
         return np.diagonal(self.inverse).copy(), squares @ self._d, squares.sum(axis=1)
@@ -232,16 +199,7 @@ class FactoredResolvent:
     """N for any Σ = FFᵀ by singular values: accurate even if M is nearly singular, at about 20 times the cost.
 
     With G = bD + cI and T = G^-½F, N = G^-½ (I + aTTᵀ)⁻¹ G^-½. Every trace is then a sum of squares. If G = 0, N is the
-    pseudo-inverse of aΣ.
-
-    Parameters
-    ----------
-    factor : array (d, r)
-        F; r is at least Σ's rank.
-    diagonal : array (d,)
-        D = diag Σ.
-    a, b, c : float
-        Coefficients of M.
+    pseudo-inverse of aΣ. F, which is `factor`, has at least as many columns as Σ's rank.
     """
 
     def __init__(self, factor: Float[np.ndarray, "d r"], diagonal: Vector, a: float, b: float, c: float) -> None:
@@ -286,16 +244,7 @@ def resolvent_of_matrix(
 ) -> DenseResolvent | FactoredResolvent:
     """Return N for a Σ without structure, in the cheap form if that is accurate enough.
 
-    Parameters
-    ----------
-    matrix : array (d, d)
-        Σ.
-    factor : callable
-        Returns F with Σ = FFᵀ; called only for the accurate form.
-    diagonal : array (d,)
-        D.
-    a, b, c : float
-        Coefficients of M.
+    `matrix` is Σ; `factor` returns F with Σ = FFᵀ, and is called only for the accurate form.
     """
     if b > 0 or c > 0:
         try:

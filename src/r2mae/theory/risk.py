@@ -17,7 +17,7 @@ from scipy.interpolate import PchipInterpolator
 from r2mae.theory.assumptions import warn_interpolation, warn_localised_or_dominant
 from r2mae.theory.checks import check_nonnegative
 from r2mae.theory.copies import Copies, kept_copies
-from r2mae.theory.covariance import Covariance, CovarianceLike, Uncentred, as_covariance
+from r2mae.theory.covariance import Covariance, CovarianceLike, Uncentred, as_covariance, signal_columns
 from r2mae.theory.equivalent import FixedPoint, dimensions, solve
 from r2mae.theory.inputs import ZEROS, Inputs
 from r2mae.theory.rows import Keep, RatioLike, ratios_of
@@ -149,7 +149,9 @@ def risk(
         for K = ∞.
     """
     cov = _covariance(cov, inputs)
-    columns = _checked_columns(cov, beta)
+    columns = signal_columns(cov, beta)
+    if not columns.any(axis=0).all():
+        raise ValueError("beta must not be zero: a zero signal cannot be learned")
     if masks < np.inf:  # then nothing is averaged over masks any more: the estimator is a ridge
         warn_localised_or_dominant(cov, columns, 2)
     length = (columns**2).sum(axis=0)
@@ -345,14 +347,3 @@ def _variance(cov: Covariance, target: Target, solution: FixedPoint, noise: floa
     values = np.stack([hidden_variance(cov, target, float(p) if p > _LEAST_UNSEEN else 0.0) for p in at])
     hidden = PchipInterpolator(np.log(at), values)(np.log(unseen)) if len(at) > 1 else values[[0] * len(unseen)]
     return np.asarray(solution.noise_gain @ (noise + hidden))
-
-
-def _checked_columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[np.ndarray, "d m"]:
-    if beta.ndim not in (1, 2) or beta.shape[0] != cov.d:
-        raise ValueError(f"beta must have length {cov.d}, the number of features, not shape {beta.shape}")
-    if not np.isfinite(beta).all():
-        raise ValueError("beta contains a number that is not finite")
-    columns = beta.reshape(cov.d, -1).astype(np.float64)
-    if not columns.any(axis=0).all():
-        raise ValueError("beta must not be zero: a zero signal cannot be learned")
-    return columns

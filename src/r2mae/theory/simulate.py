@@ -3,7 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from r2mae.theory.checks import check_nonnegative
 from r2mae.theory.copies import check_masks
-from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
+from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance, signal_columns
 from r2mae.theory.inputs import ZEROS, Inputs
 from r2mae.theory.masked import (
     RandomStream,
@@ -180,9 +180,16 @@ def simulate(
         If an argument is out of range; the message names it.
     """
     cov = as_covariance(cov)
-    columns = _check_beta(cov, beta)
-    values = _check_ratios(n, ratios, keep, check_masks(masks))
-    _check_settings(noise, ridge, repetitions, seed, jobs)
+    columns = signal_columns(cov, beta)
+    values = ratios_of(ratios)
+    if values is None:
+        raise ValueError(f"ratios must be several, as a list, not {ratios!r}")
+    for ratio in values:
+        kept_rows(n, ratio, keep, check_masks(masks))  # raises if one of the four is invalid
+    check_nonnegative(noise=noise, ridge=ridge)
+    for name, value, least in (("repetitions", repetitions, 1), ("jobs", jobs, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ValueError(f"{name} must be {least} or more, not {value}")
     if inputs.mean is not None:
         raise ValueError("inputs: simulated rows are centred, so mean must be None")
     if design not in ("fixed", "fresh"):
@@ -192,9 +199,12 @@ def simulate(
         null = cov.quadratic(columns)
         cov.sample(1, np.random.default_rng(0))  # factorises the covariance once, before the threads start
         drawn = _draw_design(protocol, 0) if design == "fixed" else None
-        results = _run_repetitions(
-            partial(_run_repetition, protocol, drawn, threading.local()), repetitions, jobs, progress
-        )
+        once, results = partial(_run_repetition, protocol, drawn, threading.local()), []
+        with ThreadPoolExecutor(jobs) as pool:  # an error or interrupt cancels repetitions that have not started
+            for found in pool.map(once, range(repetitions)):
+                results.append(found)
+                if progress is not None:
+                    progress(len(results), repetitions)
     risks, magnitudes, kept = (np.stack(part) for part in zip(*results, strict=True))
     if beta.ndim == 1:
         risks, magnitudes, null = risks[..., 0], magnitudes[..., 0], null[0]
@@ -202,23 +212,6 @@ def simulate(
 
 
 _Result = tuple[Float[np.ndarray, "P m"], Float[np.ndarray, "P m"], Int[np.ndarray, " P"]]
-
-
-def _run_repetitions(
-    once: Callable[[int], _Result], repetitions: int, jobs: int, progress: Callable[[int, int], None] | None
-) -> list[_Result]:
-    """Run the repetitions on threads; an error or interrupt cancels those that have not started."""
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(once, r) for r in range(repetitions)]
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                if progress is not None:
-                    progress(done, repetitions)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-        return [future.result() for future in futures]
 
 
 def _draw_design(protocol: _Protocol, repetition: int) -> Design:
@@ -301,33 +294,3 @@ def _standard_deviation(values: Float[np.ndarray, "R *rest"]) -> Float[np.ndarra
     if len(values) == 1:
         return np.full(values.shape[1:], np.nan)
     return np.asarray(values.std(axis=0, ddof=1))
-
-
-def _check_beta(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.ndarray, "d m"]:
-    if beta.ndim not in (1, 2):
-        raise ValueError(f"beta must have one axis, or two for several signals, not {beta.ndim}")
-    if beta.shape[0] != cov.d:
-        raise ValueError(f"beta has {beta.shape[0]} entries, but cov has {cov.d} features")
-    if not np.isfinite(beta).all():
-        raise ValueError("beta contains a number that is not finite")
-    return np.ascontiguousarray(beta.reshape(cov.d, -1), dtype=np.float64)
-
-
-def _check_ratios(
-    n: int, ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"], keep: Keep, masks: float
-) -> list[float | RatioLike]:
-    values = ratios_of(ratios)
-    if values is None:
-        raise ValueError(f"ratios must be several, as a list, not {ratios!r}")
-    for ratio in values:
-        kept_rows(n, ratio, keep, masks)  # raises if any of the three is invalid
-    return values
-
-
-def _check_settings(noise: float, ridge: float, repetitions: int, seed: int, jobs: int) -> None:
-    check_nonnegative(noise=noise, ridge=ridge)
-    for name, count in (("repetitions", repetitions), ("jobs", jobs)):
-        if count < 1:
-            raise ValueError(f"{name} must be 1 or more, not {count}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, not {seed}")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from r2mae.errors import UserError, warn_once
 from r2mae.files import atomic_write
-from r2mae.training.distributed import all_finite, as_divided, from_first, gathered, highest, whole
+from r2mae.training.distributed import all_finite, as_divided, gathered, highest, whole
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.metrics import COLUMNS, MetricsFile, Tracker
@@ -248,7 +248,8 @@ class CheckpointKeeper:
         assert self.validation is not None
         with gathered(self.module):
             losses = masked_losses(task, model, self.validation, ratios, device=str(self.run.device))
-        loss = from_first(self.run, sum(losses) / len(losses))  # all processes decide alike
+        mine = sum(losses) / len(losses) if self.run.rank == 0 else -math.inf
+        loss = highest(self.run, mine)  # all processes decide alike, by the model that is saved
         if not math.isfinite(loss):
             raise UserError(f"the validation loss is {loss} at step {self.step}: {_DIVERGED_HINT}")
         if loss >= self.best:

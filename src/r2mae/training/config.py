@@ -19,7 +19,7 @@ from r2mae.training.config_groups import (
     TaskConfig,
 )
 from r2mae.training.fields import FieldError, Range, check_fields, read_fields
-from r2mae.training.layers import Layer, fields_of, merged
+from r2mae.training.layers import Layer, fields_of, merged, split_options
 from r2mae.training.models import PREFIX, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
 
@@ -42,7 +42,7 @@ _Own = TypeVar("_Own", bound="RunConfig")
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A pretraining run.
+    """A pretraining run. Impossible values raise a :class:`UserError`, here and in all methods that make one.
 
     A domain's own configuration inherits from this one, with groups and defaults of its own. :meth:`make` builds one
     from the names that the command line has, such as ``lr`` for ``optimizer.lr``; :meth:`replace` changes one.
@@ -222,13 +222,7 @@ class RunConfig:
 
     @classmethod
     def settings_of(cls, model: str) -> type[ModelSettings]:
-        """Return the settings class of a model.
-
-        Raises
-        ------
-        UserError
-            If there is no such model.
-        """
+        """Return the settings class of a model; an unknown one is refused."""
         return type(cls.model) if model == cls.model.name else settings_of(cls.models, model)
 
     @classmethod
@@ -241,11 +235,6 @@ class RunConfig:
             Fields by their short names, such as ``data="digits", lr=0.01``; options of the scheme by name, such as
             ``scheme="r2mae", low=0.5``, where None keeps the default; settings of the model as ``hidden`` or
             ``model.hidden``; or groups as mappings, as in config.yaml.
-
-        Raises
-        ------
-        UserError
-            For values that are refused.
         """
         return cls.of_layers([Layer(values)])
 
@@ -254,11 +243,6 @@ class RunConfig:
 
         Another scheme has none of the options given before, and another model none of the settings. If the defaults of
         the schemes differ for the new values, options that were not given follow them.
-
-        Raises
-        ------
-        UserError
-            For values that are refused.
         """
         scheme = values.get("scheme")
         named = scheme.get("name") if isinstance(scheme, Mapping) else scheme
@@ -268,13 +252,7 @@ class RunConfig:
 
     @classmethod
     def of_layers(cls: type[_Own], layers: Sequence[Layer]) -> _Own:
-        """Return the configuration that several sources describe; a later one overrides an earlier one.
-
-        Raises
-        ------
-        UserError
-            For values that are refused; it names the source that is wrong.
-        """
+        """Return the configuration that several sources describe, see :func:`r2mae.training.layers.merged`."""
         return merged(cls, layers, cls.of_values)
 
     @classmethod
@@ -287,12 +265,11 @@ class RunConfig:
         """Return a configuration with these values, by flat names, and the domain's defaults for all others."""
         if "data" not in values and not cls.data.source:
             raise UserError("the field 'data' is missing")
-        request = values["scheme"]
+        values, options = split_options(values)
+        scheme = values.pop("scheme", cls.scheme.name)
         model, known = cls.settings_of(values.get("model", cls.model.name)), fields_of(cls)
         groups: dict[str, dict[str, Any]] = defaultdict(dict)
         for name, value in values.items():
-            if name == "scheme":
-                continue
             group, field = known.get(name, ("model", name.removeprefix(PREFIX)))
             if name not in known and (field == name or field not in model.own_fields()):
                 raise cls._unknown(name, model, values.get("model", cls.model.name))
@@ -306,9 +283,10 @@ class RunConfig:
         config = cls(**own)
         if not cls.hides:
             return config
-        name = request.name or cls.scheme.name
-        spec = request.complete or SchemeSpec.resolve(name, request.options, config.scheme_defaults)
-        return dataclasses.replace(config, scheme=spec)
+        if not isinstance(scheme, SchemeSpec) or scheme.given_options != options:
+            name = scheme.name if isinstance(scheme, SchemeSpec) else scheme
+            scheme = SchemeSpec.resolve(name, options, config.scheme_defaults)
+        return dataclasses.replace(config, scheme=scheme)
 
     @classmethod
     def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> FieldError:

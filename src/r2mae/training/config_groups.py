@@ -152,13 +152,7 @@ class OptimizerConfig(Group):
         return self.lr if self.base_lr is None else self.base_lr * self.batch_size / 256
 
     def warmup_of(self, total: int, samples: int) -> float:
-        """Return the fraction of a run of `total` steps on `samples` training samples over which the rate rises.
-
-        Raises
-        ------
-        UserError
-            If the warm-up is as long as the run.
-        """
+        """Return the fraction of a run of `total` steps on `samples` training samples over which the rate rises."""
         if self.warmup_epochs is None:
             return self.warmup
         fraction = self.warmup_epochs * samples / self.batch_size / total

@@ -30,11 +30,6 @@ def config_options(kind: type[RunConfig], model: str | None = None) -> list[Conf
         The configuration.
     model : str, optional
         The model whose settings are options; by default the domain's.
-
-    Raises
-    ------
-    UserError
-        If there is no such model.
     """
     found = [] if "scheme" in kind.omitted else [*_scheme_options(kind)]
     found += _fields(kind)

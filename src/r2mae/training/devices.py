@@ -13,13 +13,7 @@ _ALWAYS_ALLOWED_THREADS = 64  # on any machine
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device that "auto", "cpu", "cuda" or "cuda:N" means on this machine.
-
-    Raises
-    ------
-    UserError
-        If the name is unknown, or the machine lacks the device.
-    """
+    """Return the device that "auto", "cpu", "cuda" or "cuda:N" means on this machine; one that it lacks is refused."""
     kind, _, number = name.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdigit())):
         raise UserError(f"unknown device {name!r}: choose auto, cpu, cuda or cuda:N")
@@ -48,10 +42,7 @@ def has_fast_bf16(device: torch.device) -> bool:
 def uses_bf16(precision: str, device: torch.device) -> bool:
     """Return whether products of a run are in bf16; "auto" means bf16 on a GPU that supports it.
 
-    Raises
-    ------
-    UserError
-        If the device has no instructions for bf16, where such products take many times as long as in 32 bits.
+    A device without instructions for bf16, where such products take many times as long as in 32 bits, is refused.
     """
     if precision == "auto":
         return device.type == "cuda" and has_fast_bf16(device)

@@ -84,13 +84,7 @@ def together(config: RunConfig) -> Iterator[None]:
 
 
 def launch(devices: int) -> int:
-    """Run the command of this process again as several processes under torchrun, and return their exit code.
-
-    Raises
-    ------
-    UserError
-        In a notebook or an interactive session, which cannot be run again.
-    """
+    """Run the command of this process again as several processes under torchrun, and return their exit code."""
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -174,13 +168,7 @@ def join(run: "Run") -> None:
 
 
 def agree(run: "Run", mine: Mapping[str, Any]) -> None:
-    """Compare values with those of the other processes.
-
-    Raises
-    ------
-    UserError
-        If they differ. It names the first difference.
-    """
+    """Refuse values that differ from those of the other processes, and name the first difference."""
     if run.ranks == 1:
         return
     values: list[Any] = [None] * run.ranks
@@ -193,15 +181,6 @@ def agree(run: "Run", mine: Mapping[str, Any]) -> None:
                     f"{theirs[name]!r} in process {rank + 1} (rank {rank}): start the same command on the same data, "
                     "with an --out on a disk that all machines share"
                 )
-
-
-def from_first(run: "Run", value: float) -> float:
-    """Return the first process's value, in all of them: that of the model that is saved."""
-    if run.ranks == 1:
-        return value
-    shared = torch.tensor([value], dtype=torch.float64)
-    distributed.broadcast(shared, 0)
-    return float(shared)
 
 
 def highest(run: "Run", value: float) -> float:

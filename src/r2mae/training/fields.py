@@ -142,13 +142,7 @@ class ConfigOption:
         return tuple(str(word) for part in parts for word in get_args(part)) if literal else ()
 
     def read(self, text: str) -> Any:
-        """Return the value of a word of the command line, with ``~`` at its start expanded.
-
-        Raises
-        ------
-        UserError
-            If the option takes no such value.
-        """
+        """Return the value of a word of the command line, with ``~`` at its start expanded."""
         if text == _NULL and type(None) in get_args(self.kind) and not self.is_list:
             return None
         kinds = (self.kind, *get_args(self.kind))

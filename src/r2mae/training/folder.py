@@ -187,13 +187,7 @@ class RunFolder:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
 
     def check_data(self, data: str, fingerprint: str, hint: str = "restore it to measure the run") -> None:
-        """Refuse data that have changed since the run was trained on them.
-
-        Raises
-        ------
-        UserError
-            If the fingerprints differ.
-        """
+        """Refuse data that have changed since the run was trained on them."""
         if self._fingerprint not in (None, fingerprint):
             raise UserError(f"{data} has changed since {self.path} was trained on it: {hint}")
 
@@ -266,13 +260,7 @@ class FolderLock:
         self.folder = folder
 
     def __enter__(self) -> "FolderLock":
-        """Take the lock.
-
-        Raises
-        ------
-        UserError
-            If another process holds the lock, or the folder cannot be written.
-        """
+        """Take the lock; raise an :class:`InUseError` if another process holds it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

@@ -7,7 +7,8 @@ model, `low` for a common option of a scheme, and `scheme.power` for one that on
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from r2mae.errors import UserError, nearest
@@ -42,39 +43,13 @@ class Layer:
     source: str = ""
 
 
-@dataclass(frozen=True)
-class SchemeRequest:
-    """What sources say of the scheme.
-
-    Parameters
-    ----------
-    name : str, optional
-        Its name.
-    options : mapping
-        The given options by name. They remain if a later source names another scheme.
-    complete : SchemeSpec, optional
-        The scheme of a run, with all its options; None once a later source has changed what they depend on.
-    """
-
-    name: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    complete: SchemeSpec | None = None
-
-    def over(self, before: "SchemeRequest", moved: bool) -> "SchemeRequest":
-        """Return what both say; `moved` tells that the defaults of schemes may be others than before."""
-        if self.complete is not None:
-            return self
-        same = self.name in (None, before.name) and not self.options and not moved
-        options = {**before.options, **self.options}
-        return SchemeRequest(self.name or before.name, options, before.complete if same else None)
-
-
 def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dict[str, Any]], _Made]) -> _Made:
     """Return what `make` makes of the values of all layers by flat names; a later layer overrides an earlier one.
 
     Settings of a model belong to the model that their layer names, or else to the model of the run; those of other
-    models are dropped. A layer that gives one of :attr:`RunConfig.alternatives` resets the other. What is said of the
-    scheme and its options is one value, a :class:`SchemeRequest`.
+    models are dropped. A layer that gives one of :attr:`RunConfig.alternatives` resets the other. The value of `scheme`
+    is a name, or a complete :class:`SchemeSpec` as long as no later layer changes what its defaults depend on; the
+    options given for it are values of their own, and remain if a later layer names another scheme.
 
     Raises
     ------
@@ -90,7 +65,7 @@ def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dic
     for place, layer in reversed([*enumerate(layers)]):
         if isinstance(refused, FieldError):
             flat = _flat_values(kind, layer.values)
-            guilty = refused.name in {*flat, *flat["scheme"].options}
+            guilty = refused.name in {*flat, *split_options(flat)[1]}
         else:
             guilty = _refusal(kind, layers[:place], make) != str(refused)
         if guilty:
@@ -115,7 +90,7 @@ def _merge(kind: "type[RunConfig]", layers: Sequence[Layer]) -> dict[str, Any]:
         model = layer.get("model", model)
         if not isinstance(model, str):
             raise UserError(f"model takes a name, not {short_repr(model)}")
-    values: dict[str, Any] = {"scheme": SchemeRequest()}
+    values: dict[str, Any] = {}
     for layer in flat:
         named = layer.get("model", model)
         own = {*kind.settings_of(named).own_fields()} - {*fields_of(kind)}
@@ -135,7 +110,17 @@ def _over(kind: "type[RunConfig]", before: dict[str, Any], later: dict[str, Any]
             later[one] = kind.default_of(one)
     decisive = [name for name in ("model", *kind.decides_scheme) if name in later]
     moved = any(later[name] != before.get(name, kind.default_of(name)) for name in decisive)
-    return {**before, **later, "scheme": later["scheme"].over(before["scheme"], moved)}
+    known, named = before.get("scheme"), later.get("scheme")
+    if isinstance(known, SchemeSpec) and not isinstance(named, SchemeSpec) and named in (None, known.name):
+        later["scheme"] = known.name if moved else known
+    return {**before, **later}
+
+
+def split_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return flat values without the options of schemes, and these options by their own names."""
+    options = {name for name in values if name in SCHEME_OPTIONS or name.startswith(SCHEME_PREFIX)}
+    others = {name: value for name, value in values.items() if name not in options}
+    return others, {name.removeprefix(SCHEME_PREFIX): values[name] for name in values if name in options}
 
 
 def option_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,13 +137,9 @@ def naming(source: str | None) -> Iterator[None]:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
 
 
-_FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
-
-
+@cache
 def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
     """Return the group and the field of each short name; settings that only some models have are not among them."""
-    if kind in _FIELDS:
-        return _FIELDS[kind]
     found: dict[str, tuple[str, str]] = {}
     for top in dataclasses.fields(kind):
         default = getattr(kind, top.name)
@@ -166,21 +147,12 @@ def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
             found |= {default.short_name(field.name): (top.name, field.name) for field in dataclasses.fields(default)}
         elif top.name != "scheme":
             found[top.name] = ("", top.name)
-    _FIELDS[kind] = {short: place for short, place in found.items() if not short.startswith(PREFIX)}
-    return _FIELDS[kind]
+    return {short: place for short, place in found.items() if not short.startswith(PREFIX)}
 
 
 def _flat_values(kind: "type[RunConfig]", values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of one source by flat names; a setting of the model may still lack its prefix."""
-    flat = _each_once(entry for name, value in values.items() for entry in _entries(kind, str(name), value))
-    options = [name for name in flat if name in SCHEME_OPTIONS or name.startswith(SCHEME_PREFIX)]
-    given = {name.removeprefix(SCHEME_PREFIX): value for name in options if (value := flat.pop(name)) is not None}
-    scheme = flat.get("scheme")
-    if not isinstance(scheme, SchemeSpec):
-        return {**flat, "scheme": SchemeRequest(scheme, given)}
-    if given:
-        raise UserError(f"{next(iter(given))} is outside of the scheme, whose options are all inside: move it")
-    return {**flat, "scheme": SchemeRequest(scheme.name, scheme.given_options, scheme)}
+    return _each_once(entry for name, value in values.items() for entry in _entries(kind, str(name), value))
 
 
 def _entries(kind: "type[RunConfig]", name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -204,13 +176,18 @@ def _entries(kind: "type[RunConfig]", name: str, value: Any) -> Iterator[tuple[s
 
 
 def _scheme_entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """Return a scheme and its options by flat names: of its name, of a complete scheme, or of a mapping."""
-    if isinstance(value, Mapping) and "given" not in value:
+    """Return a scheme and its given options by flat names: of its name, of a complete scheme, or of a mapping."""
+    if isinstance(value, Mapping) and "given" in value:
+        value = SchemeSpec.from_dict(value)
+    if isinstance(value, SchemeSpec):
+        yield "scheme", value
+        yield from option_names(value.given_options).items()
+    elif isinstance(value, Mapping):
         for name, one in value.items():
             yield from _scheme_entries(one) if name == "name" else option_names({name: one}).items()
-    elif isinstance(value, str | SchemeSpec | Mapping | None):
-        yield "scheme", SchemeSpec.from_dict(value) if isinstance(value, Mapping) else value
-    else:
+    elif isinstance(value, str):
+        yield "scheme", value
+    elif value is not None:
         raise UserError(f"scheme takes a name, not {short_repr(value)}")
 
 

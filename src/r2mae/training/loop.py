@@ -29,7 +29,7 @@ from r2mae.training.devices import cpu_threads
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import Origin, check_initial_weights_unchanged
-from r2mae.training.interrupt import StopRequest
+from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
@@ -154,6 +154,8 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             record = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}
             statistics = estimate_statistics(module.task, module.evaluation_model, data.train)
             save_model(folder, data.architecture, module.evaluation_model, record, statistics)
+        if keeper.stop.number is not None:  # in the last step: what follows would take minutes, and is done on a rerun
+            raise stopped_by(keeper.stop.number)
         return Fitted(folder, keeper.step, step, True, seconds)
 
 
@@ -227,6 +229,8 @@ def _train(
         )
         try:
             take_steps(run, module, data, keeper, checkpoint)
+        except torch.OutOfMemoryError:
+            raise UserError(_out_of_memory(config)) from None
         finally:
             shown.stop()
     if sharded:
@@ -236,6 +240,16 @@ def _train(
             model.load_state_dict(weights)
             module.model, module.average = model, None
     return keeper
+
+
+def _out_of_memory(config: RunConfig) -> str:
+    """Return what to do if the device's memory does not hold the samples that are in it at a time."""
+    size, parts, ranks = config.optimizer.batch_size, config.optimizer.accumulate, config.machine.devices
+    more = next((n for n in range(2 * parts, size + 1, parts) if size % (n * ranks) == 0), None)
+    hint = "take a smaller --preset"
+    if more:
+        hint = f"give --accumulate {more} ({size // more:,} at a time, the same optimiser step)"
+    return f"the device's memory does not hold {size // parts:,} samples at a time: {hint}"
 
 
 def take_steps(

@@ -26,12 +26,8 @@ COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 class MetricsFile:
     """Writes ``metrics.csv`` of a run, which contains no times, so that equal runs have equal files.
 
-    Opening the file removes the rows after `keep`, the step of the checkpoint (0 for a new run).
-
-    Raises
-    ------
-    UserError
-        If the file lacks a step up to `keep`.
+    Opening the file removes the rows after `keep`, the step of the checkpoint (0 for a new run). A file that lacks a
+    step up to `keep` is refused.
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
@@ -71,13 +67,7 @@ def step_of(row: str) -> int | None:
 
 
 def read_metrics(path: Path) -> "pd.DataFrame":
-    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row per step.
-
-    Raises
-    ------
-    UserError
-        If the file is damaged.
-    """
+    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row per step; a damaged file is refused."""
     import pandas as pd
 
     try:
@@ -104,13 +94,7 @@ class Tracker(NamedTuple):
 
 
 def check_logger(name: str) -> None:
-    """Refuse a tracker whose package, of the same name, is missing, before anything is read or written.
-
-    Raises
-    ------
-    UserError
-        Names the package to install.
-    """
+    """Refuse a tracker whose package, of the same name, is missing, before anything is read or written."""
     if name != "none" and find_spec(name) is None:
         raise UserError(
             f"the logger {name!r} needs the package {name}, which is not installed: pip install {name}, or "
@@ -156,11 +140,6 @@ def tracker_of(config: RunConfig, folder: RunFolder, step: int = 0) -> Iterator[
     """Open the tracker that a configuration names, for a block, at whose end the run ends there, too.
 
     `step` is the one from which the run resumes.
-
-    Raises
-    ------
-    UserError
-        If its library cannot be used.
     """
     name = config.machine.logger
     if name == "none":

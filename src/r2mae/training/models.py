@@ -79,13 +79,7 @@ class ModelSettings(Group):
 
 
 def settings_of(models: Mapping[str, str], name: str) -> type[ModelSettings]:
-    """Return the settings class of a model; its module is imported.
-
-    Raises
-    ------
-    UserError
-        If there is no such model.
-    """
+    """Return the settings class of a model; its module is imported."""
     if name not in models:
         raise unknown("model", name, models)
     found = import_module(models[name]).Settings
@@ -95,13 +89,7 @@ def settings_of(models: Mapping[str, str], name: str) -> type[ModelSettings]:
 
 
 def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> Any:
-    """Build task and model of an architecture, which names its model.
-
-    Raises
-    ------
-    ValueError
-        If no model has that name.
-    """
+    """Build task and model of an architecture, which names its model."""
     name = architecture["model"]
     if name not in models:
         raise ValueError(f"unknown model {name!r}")
@@ -109,13 +97,7 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
 
 
 def saved_layers(architecture: Mapping[str, Any]) -> int:
-    """Return the number of layers in the architecture of a run folder.
-
-    Raises
-    ------
-    ValueError
-        If the number is outside 1 to :data:`MAX_LAYERS`.
-    """
+    """Return the number of layers in the architecture of a run folder; others than 1 to :data:`MAX_LAYERS` fail."""
     layers = int(architecture["layers"])
     if not 1 <= layers <= MAX_LAYERS:
         raise ValueError(f"layers must be 1 to {MAX_LAYERS:,}, not {layers:,}")

@@ -59,11 +59,6 @@ class SchemeSpec:
             Options by name; None keeps the default.
         defaults : SchemeDefaults
             The domain's defaults.
-
-        Raises
-        ------
-        UserError
-            For an unknown scheme, impossible ratios, or options that the scheme does not take.
         """
         given = check_options(given)
         if unused := next((option for option in given if option not in kind_of(name).options), None):
@@ -90,13 +85,7 @@ class SchemeSpec:
         return self.kind.build(**self.options)
 
     def bind(self, total_steps: int, steps_per_epoch: float | None = None, batch_size: int | None = None) -> Scheme:
-        """Return the scheme bound to a run, see :meth:`r2mae.masking.schemes.Scheme.bind`.
-
-        Raises
-        ------
-        UserError
-            If the times of a curriculum are in the wrong order in such a run.
-        """
+        """Return the scheme bound to a run, see :meth:`r2mae.masking.schemes.Scheme.bind`."""
         try:
             return self.make().bind(total_steps, steps_per_epoch, batch_size)
         except ValueError as error:
@@ -108,13 +97,7 @@ class SchemeSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SchemeSpec":
-        """Read what :meth:`to_dict` wrote, whatever today's defaults are.
-
-        Raises
-        ------
-        UserError
-            If the options are not those of the scheme in this version.
-        """
+        """Read what :meth:`to_dict` wrote, whatever today's defaults are; the options must be those of this version."""
         name, given = values.get("name"), values.get("given")
         options = {option: value for option, value in values.items() if option not in ("name", "given")}
         if not isinstance(name, str) or not isinstance(given, list) or not {*map(str, given)} <= {*options}:
@@ -126,13 +109,7 @@ class SchemeSpec:
 
 
 def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options of schemes with their types; those that are None are left out.
-
-    Raises
-    ------
-    UserError
-        For a value of another type, or out of its bounds.
-    """
+    """Return the given options of schemes with their types; those that are None are left out."""
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if value is None:
@@ -154,13 +131,7 @@ def _typed(options: Mapping[str, Any]) -> dict[str, tuple[type, Any]]:
 
 
 def kind_of(name: str) -> SchemeKind:
-    """Return what is known of a scheme.
-
-    Raises
-    ------
-    UserError
-        For an unknown scheme.
-    """
+    """Return what is known of a scheme; an unknown one is refused."""
     try:
         return scheme_kind(name)
     except ValueError as error:

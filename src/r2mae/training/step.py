@@ -15,7 +15,6 @@ from r2mae.training.config import RunConfig
 from r2mae.training.distributed import local
 from r2mae.training.optimizers import SCALE, default_groups, learning_rate_factor, make_optimizer, torch_groups
 from r2mae.training.task import MaskedBatch, Task, count_samples
-from r2mae.training.weighting import sum_of_sample_means
 
 
 class Pretraining(nn.Module):
@@ -34,7 +33,7 @@ class Pretraining(nn.Module):
     average to one, the denominator is the count. If a step has several micro-batches, their sums are differentiated,
     and the gradients are rescaled once, before clipping: the mean of the micro-batches' means would weight hidden
     entries unequally whenever their counts differ. If ratios are stratified per sample, w is divided by the number of
-    hidden entries of the sample (see :mod:`r2mae.training.weighting`).
+    hidden entries of the sample (:func:`sum_of_sample_means`).
 
     `scheme` is bound to the run's steps, and None if nothing is hidden (ratio 0). `warmup` is the fraction of the run
     over which the learning rate rises; by default the configuration's.
@@ -181,6 +180,32 @@ class Pretraining(nn.Module):
     def evaluation_model(self) -> nn.Module:
         """The model that is validated and saved: the moving average if there is one, else the model itself."""
         return self.model if self.average is None else self.average.module
+
+
+def sum_of_sample_means(losses: Tensor, corrupted: MaskedBatch, rows: int) -> tuple[Tensor, Tensor]:
+    """Return Σ w·ℓ/h and its normaliser Σ w/h; h is the number of hidden entries in the sample of the entry.
+
+    This is for per-sample ratios. The plain mean over the hidden entries of a step would count a sample at 0.9 nine
+    times as much as one at 0.1. R²MAE takes the mean at the ratio of each mini-batch, so all ratios have equal weight.
+    Here all samples have equal weight, and the expected objective is the same.
+
+    Without weights of the task (w = 1), the normaliser is the number of samples with hidden entries. Both are sums, so
+    they add up over micro-batches and processes. `losses` are those of the task, times its weights.
+    """
+    counts = corrupted.hidden.reshape(rows, -1).sum(1)
+    inverse = torch.where(counts > 0, 1 / counts.clamp(min=1), 0.0)
+    hidden = corrupted.hidden if corrupted.weights is None else corrupted.weights * corrupted.hidden
+    places = corrupted.loss_rows()
+    if places is not None:
+        of_losses = inverse[places]
+    elif corrupted.ordered_by_sample(losses, rows):
+        of_losses = inverse.repeat_interleave(losses.numel() // rows)
+    else:
+        raise TypeError(
+            f"{type(corrupted).__name__} does not assign losses to samples: add a method loss_rows (see "
+            "r2mae.training.task.MaskedBatch)"
+        )
+    return (losses.flatten() * of_losses).sum(), (hidden.reshape(rows, -1).sum(1) * inverse).sum()
 
 
 def _moving_average(model: nn.Module, decay: float) -> AveragedModel:

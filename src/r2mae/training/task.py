@@ -58,6 +58,10 @@ class MaskedBatch:
         """
         return None
 
+    def ordered_by_sample(self, losses: Tensor, rows: int) -> bool:
+        """Return whether losses are ordered by sample, equally many for each of so many samples."""
+        return losses.numel() == self.hidden.numel() or (losses.ndim > 1 and len(losses) == rows)
+
 
 @dataclass(frozen=True)
 class Corrupted(MaskedBatch):

@@ -6,16 +6,16 @@ a model that reads a layer's parameters without calling it does this by :func:`w
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from r2mae.errors import UserError
 
-_LISTENED, _RECOMPUTED = "_r2mae_listened", "_r2mae_recomputed"
+_AROUND = "_r2mae_around"  # of a unit whose calls are hooked: what wraps a function that is called as the unit
 
 _Result = TypeVar("_Result")
 
@@ -35,10 +35,11 @@ def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -
     Activation checkpointing calls the function again in the backward pass, so it depends on its arguments alone, and on
     torch's generator.
     """
-    if not getattr(unit, _LISTENED, False):
+    around = getattr(unit, _AROUND, None)
+    if around is None:
         return function(*arguments)
     own = unit.__dict__.get("forward")
-    unit.forward = _recomputed(function) if getattr(unit, _RECOMPUTED, False) else function
+    unit.forward = around(function)
     try:
         found: _Result = unit(*arguments)
     finally:
@@ -51,7 +52,8 @@ def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -
 
 def listen(unit: nn.Module) -> None:
     """Let :func:`within` call the unit, so that its hooks are called."""
-    setattr(unit, _LISTENED, True)
+    if not hasattr(unit, _AROUND):
+        setattr(unit, _AROUND, lambda function: function)
 
 
 def recompute_activations(model: nn.Module) -> None:
@@ -73,15 +75,9 @@ def recompute_activations(model: nn.Module) -> None:
             "omit --activation-checkpointing"
         )
     for unit in units:
-        listen(unit)
-        setattr(unit, _RECOMPUTED, True)
+        setattr(unit, _AROUND, _recomputed)
         unit.forward = _recomputed(unit.forward)
 
 
 def _recomputed(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    def run(*arguments: Any, **named: Any) -> _Result:
-        if not torch.is_grad_enabled():
-            return function(*arguments, **named)
-        return checkpoint(function, *arguments, use_reentrant=False, **named)  # type: ignore[no-any-return]
-
-    return run
+    return partial(checkpoint, function, use_reentrant=False)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from r2mae.evaluation.items import BatchReader
 from r2mae.masking.keys import Key
-from r2mae.training.task import Task
-from r2mae.training.weighting import sums_by_sample
+from r2mae.training.task import MaskedBatch, Task
 
 BATCH = 512
 EVALUATION_KEY = Key.root(0).fold("evaluation batches")
@@ -44,8 +43,7 @@ def masked_losses(
     prepare : callable, optional
         Called with the index of a ratio before the model runs at that ratio, for example to change batch statistics.
     by_sample : tensor, optional
-        Filled with each sample's sum of losses at each ratio (:func:`r2mae.training.weighting.sums_by_sample`);
-        unchanged if losses cannot be assigned to samples.
+        Filled with each sample's sum of losses at each ratio; unchanged if losses cannot be assigned to samples.
     """
     key = Key.root(seed).fold("evaluation masks")
     # Filled in place: small tensors allocated between the large ones of a batch would keep their memory from release.
@@ -61,11 +59,19 @@ def masked_losses(
                 weights = corrupted.weights
                 losses = losses if weights is None else losses * weights
                 sums[number, first // BATCH] = losses.sum()
-                if by_sample is not None and (found := sums_by_sample(losses, corrupted, len(rows))) is not None:
+                if by_sample is not None and (found := _sums_by_sample(losses, corrupted, len(rows))) is not None:
                     by_sample[number, first : first + len(rows)] = found
                 hidden = corrupted.hidden if weights is None else corrupted.hidden * weights
                 counts[number, first // BATCH] = hidden.sum()
     return [float(s.sum() / c.sum()) for s, c in zip(sums, counts, strict=True)]
+
+
+def _sums_by_sample(losses: Tensor, corrupted: MaskedBatch, rows: int) -> Float64[Tensor, " rows"] | None:
+    """Return each sample's sum of losses, in double precision; None if losses cannot be assigned to samples."""
+    flat, places = losses.flatten().double(), corrupted.loss_rows()
+    if places is not None:
+        return flat.new_zeros(rows).index_add_(0, places, flat)
+    return flat.view(rows, -1).sum(1) if corrupted.ordered_by_sample(losses, rows) else None
 
 
 def in_order(data: BatchReader, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:

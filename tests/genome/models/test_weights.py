@@ -18,7 +18,7 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.models.weights import export, load_initial_weights
-from r2mae.genome.task import MASK
+from r2mae.genome.store.tokens import MASK
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model

@@ -127,7 +127,7 @@ def test_files_of_another_size_or_shape(store: AlignmentStore) -> None:
             AlignmentStore(store.folder).tokens(1)
         assert "\n" not in str(caught.value)
 
-    refused(r"contigs/1\.npy has .* bytes, not", data[:-1], resized=False)
+    refused(r"contigs/1\.npy is missing, or has not .* bytes", data[:-1], resized=False)
     refused(r"contigs/1\.npy cannot be read", data[:-1])
     refused(r"contigs/1\.npy cannot be read", b"")
     refused(r"contigs/1\.npy cannot be read", b"PK\3\4" + data[4:])
@@ -137,7 +137,7 @@ def test_files_of_another_size_or_shape(store: AlignmentStore) -> None:
     pickled = np.array([{}], object)
     refused(r"contigs/1\.npy cannot be read", npy(pickled, allow_pickle=True))
     path.unlink()
-    with pytest.raises(UserError, match=r"contigs/1\.npy: No such file"):
+    with pytest.raises(UserError, match=r"contigs/1\.npy is missing"):
         AlignmentStore(store.folder)
 
 
@@ -161,15 +161,10 @@ def test_other_damage(store: AlignmentStore) -> None:
     told("meta.json has wrong entries", lengths="many")
     told("meta.json has wrong entries", lengths=[2**70] * len(meta["lengths"]))
     told("meta.json has wrong entries", species=[*meta["species"][1:], meta["species"][1]])
-    (store.folder / "meta.json").write_text("{")
-    with pytest.raises(UserError, match=r"meta\.json cannot be read"):
-        AlignmentStore(store.folder)
-    (store.folder / "meta.json").write_text('{"format": 2}')
-    with pytest.raises(UserError, match="is no alignment store"):
-        AlignmentStore(store.folder)
-    (store.folder / "meta.json").unlink()
-    with pytest.raises(UserError, match="is no alignment store"):
-        AlignmentStore(store.folder)
+    for text in ("{", '{"format": 2}', None):
+        (store.folder / "meta.json").write_text(text) if text else (store.folder / "meta.json").unlink()
+        with pytest.raises(UserError, match="is no alignment store"):
+            AlignmentStore(store.folder)
 
 
 def test_more_contigs_than_a_process_may_map(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:

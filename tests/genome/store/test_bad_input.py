@@ -67,11 +67,9 @@ MAFS = {
 
 
 @pytest.mark.parametrize("name", MAFS)
-@pytest.mark.parametrize("zipped", [False, True])
-def test_wrong_maf(refused: Refused, name: str, zipped: bool) -> None:
+def test_wrong_maf(refused: Refused, name: str) -> None:
     text, *told = MAFS[name]
-    data = (HEAD + text).encode()
-    Path("a.maf").write_bytes(gzip.compress(data) if zipped else data)
+    Path("a.maf").write_text(HEAD + text)
     refused("build a.maf -o store", "a.maf, ", *told)
 
 
@@ -92,7 +90,6 @@ BESIDE = {
     "no fasta": (TWO_BLOCKS, "reference", TWO_BLOCKS, "beside: --reference takes a FASTA file"),
     "another base of a row": (ROWS, "reference", ">chrV\nACGA\n", "in: the reference has T at chrV:4, and"),
     "a gap": (ROWS, "reference", ">chrV\nAC-A\n", "beside, line 1: chrV holds a gap"),
-    "a species twice": (GORILLA, "species", "# mine\ngorilla\nref\ngorilla\n", "beside: gorilla is listed twice"),
     "a misspelt species": (GORILLA, "species", "gorila\n", "unknown species 'gorila': did you mean 'gorilla'?"),
     "no species": (GORILLA, "species", "\n", "beside: lists no species"),
     "no list": (GORILLA, "species", None, "beside: there is no such file"),

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.genome import Intervals, read_regions
 from r2mae.genome.store.alignment import Layout
-from r2mae.genome.store.intervals import SHIFT
+from r2mae.genome.store.intervals import SHIFT, Intervals, read_regions
 
 LAYOUT = Layout(("ref",), ("chr1", "chr2:a"), (40, 30))
 LISTED = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 30)), max_size=12)

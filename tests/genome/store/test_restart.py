@@ -1,18 +1,16 @@
 """A build that was killed resumes with the contigs that are not finished, and ends with the same bytes."""
 
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from genome.alignments import random_alignment
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, build_store, export_zarr
+from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.store import build
 
 SCRIPT = """
@@ -59,9 +57,6 @@ def sources(request: pytest.FixtureRequest, maf: Path, tmp_path: Path) -> list[P
     """Four contigs of a kind of alignment, the reference of which is at hand."""
     if request.param == "maf":
         return [maf]
-    if request.param == "zarr":
-        export_zarr(build_store(maf, tmp_path / "made"), tmp_path / "a.zarr")
-        return [tmp_path / "a.zarr"]
     rows = {f"c{number}": "ACgt-N" * (number + 5) for number in range(4)}
     for name, row in rows.items():
         (tmp_path / f"{name}.fa").write_text(f">ref\n{row}\n>x\n{row[::-1]}\n")
@@ -70,7 +65,7 @@ def sources(request: pytest.FixtureRequest, maf: Path, tmp_path: Path) -> list[P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sources", ["maf", "fasta", "zarr"], indirect=True)
+@pytest.mark.parametrize("sources", ["maf", "fasta"], indirect=True)
 def test_killed_in_the_middle(sources: list[Path], tmp_path: Path) -> None:
     reference, out = tmp_path / "ref.fa", tmp_path / "store"
     assert run(99, sources, reference, tmp_path / "undisturbed") == (0, "4")
@@ -128,33 +123,6 @@ def test_a_full_disk_is_told_of_and_the_build_resumes(maf: Path, monkeypatch: py
         with pytest.raises(UserError, match=r"No space left on device.*rerun the same command to resume"):
             build_store(maf, out)
     assert not out.exists()
-    assert isinstance(build_store(maf, out), AlignmentStore)
-
-
-def test_an_interrupted_build_resumes_where_its_own_files_fill_the_disk(
-    maf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk has room for the contigs and the reference; the interrupted build holds both."""
-
-    class Stop(Exception):
-        pass
-
-    def stop(builder: object, number: int) -> None:
-        raise Stop
-
-    out, folder = maf.with_name("store"), maf.parent / ".store.unfinished"
-    whole = build_store(maf, maf.with_name("other")).layout
-    room = whole.positions * (len(whole.species) + 1)
-
-    def usage(path: object) -> SimpleNamespace:
-        names = [folder / build.REFERENCE, *folder.glob("contigs/*.tmp")]
-        return SimpleNamespace(free=room - sum(len(np.load(name).ravel()) for name in names if name.exists()))
-
-    monkeypatch.setattr(shutil, "disk_usage", usage)
-    with monkeypatch.context() as patch, pytest.raises(Stop):
-        patch.setattr(build._Builder, "finish", stop)
-        build_store(maf, out)
-    assert list(folder.glob("contigs/*.tmp"))
     assert isinstance(build_store(maf, out), AlignmentStore)
 
 

@@ -1,6 +1,7 @@
 """Parts lie apart, and windows lie in their part."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from genome.store.test_intervals import positions
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, Intervals, build_store, divide, window_starts
+from r2mae.genome import AlignmentStore, GenomeConfig, build_store, data
+from r2mae.genome.data import Parts
 from r2mae.genome.store import intervals
+from r2mae.genome.store.intervals import Intervals, window_starts
 
 
 @pytest.fixture
@@ -22,12 +25,17 @@ def store(tmp_path: Path) -> AlignmentStore:
     return build_store([tmp_path / "chr1.fa", tmp_path / "chr2.fa"], tmp_path / "store")
 
 
-@given(st.integers(1, 200), st.integers(0, 60), st.integers(1, 15))
+def divide(store: AlignmentStore, window: int, **regions: Any) -> Parts:
+    fraction = {} if "validation_regions" in regions else {"validation": 0.0}
+    return data.divide(store, GenomeConfig.make(data="x", window=window, **fraction, **regions))
+
+
+@given(st.integers(1, 200), st.integers(0, 60), st.integers(2, 15))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_parts_lie_apart(store: AlignmentStore, first: int, size: int, window: int) -> None:
     region = f"chr1:{first}-{min(first + size, 200)}"
     try:
-        found = divide(store, window, validation=[region], test=["chr1:50-90", "chr2:1-5"])
+        found = divide(store, window, validation_regions=(region,), test_regions=("chr1:50-90", "chr2:1-5"))
     except UserError as error:
         assert "nothing is left for validation" in str(error)
         return
@@ -44,7 +52,9 @@ def test_parts_lie_apart(store: AlignmentStore, first: int, size: int, window: i
 
 def test_filters(store: AlignmentStore, tmp_path: Path) -> None:
     (tmp_path / "out.bed").write_text("chr1 100 110\n")
-    found = divide(store, 5, test=["chr2"], include=["chr1:51-150", "chr2:1-10"], exclude=[str(tmp_path / "out.bed")])
+    found = divide(
+        store, 5, test_regions=("chr2",), include=("chr1:51-150", "chr2:1-10"), exclude=(str(tmp_path / "out.bed"),)
+    )
     assert found.train.rows() == [(0, 50, 100), (0, 110, 150)]
     assert found.test.rows() == [(1, 0, 10)]
     assert not len(found.validation)
@@ -53,15 +63,15 @@ def test_filters(store: AlignmentStore, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"test": ["chr1", "chr2"]}, "nothing is left for train"),
-        ({"test": ["chr1"], "validation": ["chr1:5-10"]}, "nothing is left for validation"),
-        ({"test": ["chr1"], "include": ["chr2"]}, "nothing is left for test"),
-        ({"test": ["chr3"]}, "unknown contig 'chr3'"),
+        ({"test_regions": ("chr1", "chr2")}, "nothing is left for train"),
+        ({"test_regions": ("chr1",), "validation_regions": ("chr1:5-10",)}, "nothing is left for validation"),
+        ({"test_regions": ("chr1",), "include": ("chr2",)}, "nothing is left for test"),
+        ({"test_regions": ("chr3",)}, "unknown contig 'chr3'"),
     ],
 )
-def test_wrong_parts(store: AlignmentStore, options: dict[str, object], told: str) -> None:
+def test_wrong_parts(store: AlignmentStore, options: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        divide(store, 10, **options)  # type: ignore[arg-type]
+        divide(store, 10, **options)
 
 
 @given(

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from r2mae.genome import AlignmentStore, build_store
-from r2mae.genome.task import MASK, WindowModel
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
+from r2mae.genome.store.tokens import MASK
 
 WINDOW = 12
 SIZES = {"chr1": 90, "chr2": 40, "tiny": 7}
@@ -45,11 +46,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> AlignmentStore:
     return build(tmp_path_factory.mktemp("small"), {contig: alignment(contig) for contig in SIZES})
 
 
-class Sum(WindowModel):
+class Sum(AlignmentTransformer):
     """A sum over all columns of the window, of numbers that column, species and token choose."""
 
     def __init__(self) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.species, self.scale = ("s1", "s2"), nn.Parameter(torch.tensor(0.2))
 
     def forward(self, target: Tensor, aligned: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
+from r2mae.images.classifier import ClassificationTask, Classifier, evaluate, make_classifier, top_accuracy
+from r2mae.images.config import FinetuneConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.evaluate import embed_set
-from r2mae.images.finetune.classifier import ClassificationTask, Classifier, make_classifier
-from r2mae.images.finetune.config import FinetuneConfig
-from r2mae.images.finetune.data import evaluate, top_accuracy
 from r2mae.images.models import MODELS
 from r2mae.images.patches import standardised
 from r2mae.masking.keys import Key

@@ -1,7 +1,7 @@
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
+from r2mae.images.config import FinetuneConfig, recipe, warmup_epochs
 
 GIVEN = {"data": "digits", "run": "runs/vit"}
 

@@ -1,10 +1,5 @@
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +14,11 @@ from r2mae.compare.measure import evaluate
 from r2mae.compare.run_states import find_runs
 from r2mae.domains.lookup import load
 from r2mae.errors import UserError
+from r2mae.images import finetune as finetuning
+from r2mae.images.classifier import FinetuneData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.images.finetune import run as finetuning
-from r2mae.images.finetune.data import FinetuneData
-from r2mae.images.finetune.domain import FINETUNED
-from r2mae.images.finetune.run import finetune, finetune_scores, plan
+from r2mae.images.finetune import FINETUNED, finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
@@ -112,27 +106,6 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(options: dict[str, obje
     assert not (tmp_path / "broken" / "model.json").exists()
     finetune(config, tmp_path / "broken")
     assert same(tmp_path / "whole", tmp_path / "broken")
-
-
-@pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_bytes(vit: Path, tmp_path: Path) -> None:
-    out, steps = tmp_path / "killed", 400
-    options = {"steps": str(steps), "batch-size": "8", "save-every": "5", "threads": "1", "device": "cpu"}
-    words = [sys.executable, "-m", "r2mae", "finetune", str(vit), "--out", str(out)]
-    words += [word for name, value in options.items() for word in (f"--{name}", value)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-    try:
-        while not (out / "checkpoints" / "last.ckpt").exists() and process.poll() is None:
-            time.sleep(0.01)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        told = process.communicate()[1].decode()
-    assert not (out / "model.json").exists(), f"it was over before it was killed: {told}"
-    config = plan(vit, {"steps": steps, "batch_size": 8, "save_every": 5, "threads": 1, "device": "cpu"})
-    finetune(config, out)
-    finetune(config, tmp_path / "whole")
-    assert same(out, tmp_path / "whole")
 
 
 def test_the_command_fine_tunes_and_measures(
@@ -260,7 +233,7 @@ def test_options_of_files_have_no_effect_on_an_array(images: str, tmp_path: Path
 def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = plan(vit, SHORT)
     splits = FinetuneData(config).splits
-    monkeypatch.setattr("r2mae.images.finetune.data.load_splits", lambda *args, **options: pytest.fail("read again"))
+    monkeypatch.setattr("r2mae.images.classifier.load_splits", lambda *args, **options: pytest.fail("read again"))
     assert len(FinetuneData(config, splits).train) == len(splits.train)
 
 

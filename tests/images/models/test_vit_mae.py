@@ -15,7 +15,7 @@ from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.models.vit_mae.task import HiddenPatches, PatchTask
 from r2mae.images.patches import patchify, standardised
 from r2mae.images.weight_conversion import export
-from r2mae.images.weight_conversion.names import for_transformers
+from r2mae.images.weight_conversion.load import for_transformers
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
 
@@ -177,12 +177,12 @@ def test_pictures_keep_what_was_seen_and_bring_normalised_patches_back() -> None
 
     model.__class__ = Knowing
     corrupted = task.corrupt(batch, 0.5, KEY)
-    found = task.complete(model, batch, 0.5, KEY)
-    torch.testing.assert_close(found.completed, batch, atol=1e-4, rtol=0)  # a perfect model gives the image back
-    assert torch.equal(found.original, batch)
+    original, masked, completed = task.complete(model, batch, 0.5, KEY)
+    torch.testing.assert_close(completed, batch, atol=1e-4, rtol=0)  # a perfect model gives the image back
+    assert torch.equal(original, batch)
     pixels = corrupted.hidden.view(-1, 4, 4, 1).repeat_interleave(8, 1).repeat_interleave(8, 2).expand(batch.shape)
-    assert (found.masked[pixels] == 0.5).all()  # black would be a colour of the image
-    assert torch.equal(found.masked[~pixels], batch[~pixels])
+    assert (masked[pixels] == 0.5).all()  # black would be a colour of the image
+    assert torch.equal(masked[~pixels], batch[~pixels])
 
 
 @pytest.mark.parametrize(("pool", "channels"), [("mean", 3), ("class", 1)])

@@ -11,8 +11,7 @@ from transformers import ViTForImageClassification
 from images.weight_conversion.small_vits import config, ours
 from r2mae.errors import UserError
 from r2mae.images.domain import DOMAIN
-from r2mae.images.finetune.domain import FINETUNED
-from r2mae.images.finetune.run import finetune, plan
+from r2mae.images.finetune import FINETUNED, finetune, plan
 from r2mae.images.patches import standardised
 from r2mae.images.task import scaled
 from r2mae.images.weight_conversion.export import to_mae, to_timm, to_transformers

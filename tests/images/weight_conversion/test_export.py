@@ -18,8 +18,8 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE
 from r2mae.images.models.vit_mae.task import PatchTask
 from r2mae.images.patches import standardised
-from r2mae.images.weight_conversion.export import mean_ratio, to_mae, to_timm, to_transformers
-from r2mae.images.weight_conversion.load import read_weights
+from r2mae.images.weight_conversion.export import to_mae, to_timm, to_transformers
+from r2mae.images.weight_conversion.load import mean_ratio, read_weights
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model

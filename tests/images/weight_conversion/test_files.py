@@ -14,8 +14,7 @@ from transformers import ViTForImageClassification, ViTMAEModel, ViTModel
 
 from images.weight_conversion.small_vits import equal, ours, pth, stock_mae, stock_vit
 from r2mae.errors import UserError
-from r2mae.images.weight_conversion.load import read_weights
-from r2mae.images.weight_conversion.names import for_transformers, from_transformers
+from r2mae.images.weight_conversion.load import for_transformers, from_transformers, read_weights
 
 
 def encoder() -> dict[str, torch.Tensor]:

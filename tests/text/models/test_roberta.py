@@ -17,7 +17,8 @@ WORDS, LENGTH = 83, 16
 def small(**options: Any) -> MaskedLanguageModel:
     torch.manual_seed(0)
     sizes = {"vocab_size": WORDS, "hidden_size": 32, "layers": 3, "heads": 4, "intermediate_size": 48, "length": LENGTH}
-    return MaskedLanguageModel(**{**sizes, **options})
+    special = {"pad_id": 1, "bos_id": 0, "eos_id": 2, "dropout": 0.1}
+    return MaskedLanguageModel.from_architecture({**sizes, **special, **options})
 
 
 def tokens(rows: int = 5, length: int = LENGTH) -> torch.Tensor:
@@ -32,13 +33,13 @@ def twin(model: MaskedLanguageModel) -> RobertaForMaskedLM:
 
 
 def hidden_tokens(rows: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Choose tokens unequally often in the rows: the mask, and columns, targets and units for the model."""
+    """Choose tokens unequally often in the rows: the mask, columns and targets for the model, and the real units."""
     hidden = torch.rand(rows, LENGTH, generator=torch.Generator().manual_seed(2)) < 0.3
     hidden[0] = False
     most = int(hidden.sum(1).max())
     columns = torch.sort(hidden.byte(), dim=1, stable=True, descending=True).indices[:, :most]
     units = hidden.gather(1, columns).flatten().nonzero()[:, 0]
-    return hidden, columns, tokens(rows).gather(1, columns).flatten()[units], units
+    return hidden, columns, tokens(rows).gather(1, columns).flatten(), units
 
 
 def test_loss_and_all_gradients_are_those_of_stock_roberta() -> None:
@@ -46,7 +47,7 @@ def test_loss_and_all_gradients_are_those_of_stock_roberta() -> None:
     stock = twin(model)
     inputs = tokens().flip(1)
     hidden, columns, targets, units = hidden_tokens()
-    losses, states = model(inputs, columns, targets, units)
+    losses, states = (found[units] for found in model(inputs, columns, targets))
     losses.mean().backward()
     labels = tokens().masked_fill(~hidden, -100)
     expected = stock(input_ids=inputs, labels=labels, attention_mask=torch.ones_like(inputs), output_hidden_states=True)
@@ -68,7 +69,7 @@ def test_weighted_losses_have_the_gradients_of_weighted_stock_losses() -> None:
     stock = twin(model)
     hidden, columns, targets, units = hidden_tokens()
     weights = torch.linspace(-1, 2, len(units))
-    (model(tokens(), columns, targets, units)[0] * weights).sum().backward()
+    (model(tokens(), columns, targets)[0][units] * weights).sum().backward()
     logits = stock(tokens()).logits[hidden]
     (cross_entropy(logits, tokens()[hidden], reduction="none") * weights).sum().backward()
     for name, one in stock.named_parameters():
@@ -96,26 +97,24 @@ def test_padding_is_not_attended_to() -> None:
 
 def test_training_differs_by_dropout_alone() -> None:
     model = small(dropout=0.0)
-    _, columns, targets, units = hidden_tokens()
-    torch.testing.assert_close(
-        model.train()(tokens(), columns, targets, units)[0], model.eval()(tokens(), columns, targets, units)[0]
-    )
+    _, columns, targets, _ = hidden_tokens()
+    torch.testing.assert_close(*(model.train(mode)(tokens(), columns, targets)[0] for mode in (True, False)))
     model = small(dropout=0.1).train()
-    first, second = (model(tokens(), columns, targets, units)[0] for _ in range(2))
+    first, second = (model(tokens(), columns, targets)[0] for _ in range(2))
     assert not torch.equal(first, second)
     torch.manual_seed(5)
-    first = model(tokens(), columns, targets, units)[0]
+    first = model(tokens(), columns, targets)[0]
     torch.manual_seed(5)
-    assert torch.equal(first, model(tokens(), columns, targets, units)[0]), "torch's generator is all there is"
+    assert torch.equal(first, model(tokens(), columns, targets)[0]), "torch's generator is all there is"
 
 
 def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("r2mae.text.task._STATES", 3)
     model = small().eval()
-    _, columns, targets, units = hidden_tokens()
+    _, columns, targets, _ = hidden_tokens()
     with torch.no_grad():
-        blocks = model(tokens(), columns, targets, units)[0]
-    torch.testing.assert_close(blocks, model(tokens(), columns, targets, units)[0])
+        blocks = model(tokens(), columns, targets)[0]
+    torch.testing.assert_close(blocks, model(tokens(), columns, targets)[0])
 
 
 def test_dropout_is_in_embeddings_attention_and_both_ends_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +134,8 @@ def test_dropout_is_in_embeddings_attention_and_both_ends_of_layers(monkeypatch:
     monkeypatch.setattr(roberta, "dropout", counted)
     monkeypatch.setattr(roberta, "scaled_dot_product_attention", attended)
     model = small(dropout=0.1).train()
-    _, columns, targets, units = hidden_tokens()
-    model(tokens(), columns, targets, units)
+    _, columns, targets, _ = hidden_tokens()
+    model(tokens(), columns, targets)
     rows, most, heads = len(columns), columns.shape[1], model.config.num_attention_heads
     whole, few = (rows, LENGTH, 32), (rows, most, 32)
     layers = model.config.num_hidden_layers

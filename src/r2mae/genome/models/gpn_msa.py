@@ -6,7 +6,7 @@ inner layers, and the head, are computed only there.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -15,10 +15,12 @@ from torch.nn.functional import embedding, gelu, one_hot, scaled_dot_product_att
 
 from r2mae.errors import UserError
 from r2mae.genome.models import GpnMsaSettings as Settings
-from r2mae.genome.store.tokens import LETTERS
-from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
+from r2mae.genome.store.tokens import BASES, LETTERS, MASK
 from r2mae.training.dropout import add_dropped, drop, uses_cpu_kernels
 from r2mae.training.models import saved_layers
+
+if TYPE_CHECKING:
+    from r2mae.genome.task import AlignmentTask
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
 
@@ -27,17 +29,11 @@ _EPS = 1e-12  # epsilon of layer norms, as in RoFormer
 _DEVIATION = 0.02  # standard deviation of initial weights
 
 
-class AlignmentTransformer(WindowModel):
+class AlignmentTransformer(nn.Module):
     """The network of GPN-MSA, or without other species of a single sequence (DNA appendix of the paper).
 
-    Parameters
-    ----------
-    others : int
-        Number of aligned species other than the target; 0 for a single sequence.
-    length : int
-        Length of the longest window.
-    width, layers, heads, inner, dropout, one_hot
-        As in :class:`r2mae.genome.models.GpnMsaSettings`.
+    `others` is the number of aligned species other than the target, 0 for a single sequence; `length` is that of the
+    longest window; for other parameters see :class:`r2mae.genome.models.GpnMsaSettings`.
     """
 
     def __init__(
@@ -53,8 +49,6 @@ class AlignmentTransformer(WindowModel):
         one_hot: bool = False,
     ) -> None:
         super().__init__()
-        if width % (2 * heads):
-            raise ValueError(f"width {width} does not divide among {heads} heads of an even width")
         self.length, self.dropout = length, dropout
         self.embedding = ColumnEmbedding(others, width, one_hot)
         self.layers = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(layers))
@@ -68,10 +62,25 @@ class AlignmentTransformer(WindowModel):
 
     cos: Tensor
     sin: Tensor
+    species: tuple[str, ...] = ()
+    """Names of the aligned species, in the order of the model's inputs."""
 
     def units(self) -> list[nn.Module]:
         """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.layers]
+
+    def forward(
+        self,
+        target: Int64[Tensor, "batch length"],
+        aligned: UInt8[Tensor, "batch length others"],
+        columns: Int64[Tensor, "batch most"],
+    ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
+        """Return logits over A, C, G and T at some positions (`columns` of each row), and the last hidden states there.
+
+        In `target`, A C G T - unknown and hidden are 0 to 6; the aligned species have 0 to 5.
+        """
+        states = self.encode(target, aligned, columns=columns)
+        return self.head(states), states
 
     def encode(
         self,
@@ -80,7 +89,7 @@ class AlignmentTransformer(WindowModel):
         *,
         columns: Int64[Tensor, "batch most"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states at all positions, or at those in `columns`; see :class:`WindowModel`."""
+        """Return the last hidden states at all positions, or only at those in `columns`."""
         length = target.shape[1]
         if length > self.length:
             raise ValueError(f"windows have {length} positions, and the model takes at most {self.length}")
@@ -105,11 +114,6 @@ class ColumnEmbedding(nn.Module):
     by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, filled up with zeros.
 
     With `one_hot`, the vectors are those of the original: the matrix is fixed, and there is no norm.
-
-    Raises
-    ------
-    UserError
-        If one-hot vectors are longer than the width.
     """
 
     target: Tensor
@@ -134,7 +138,7 @@ class ColumnEmbedding(nn.Module):
     def forward(
         self, target: Int64[Tensor, "batch length"], aligned: UInt8[Tensor, "batch length others"]
     ) -> Float[Tensor, "batch length width"]:
-        """Embed windows of tokens, as :class:`WindowModel` takes them."""
+        """Embed windows of tokens, as :class:`AlignmentTransformer` takes them."""
         if aligned.shape[2] != self.others:
             raise ValueError(f"the windows have {aligned.shape[2]} aligned species, and the model takes {self.others}")
         states = embedding(target, self.target)
@@ -225,8 +229,10 @@ def _initialise(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def build(architecture: Mapping[str, Any]) -> tuple[AlignmentTask, AlignmentTransformer]:
+def build(architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, AlignmentTransformer]":
     """Return the task and a freshly initialised model; see :mod:`r2mae.genome.models`."""
+    from r2mae.genome.task import AlignmentTask
+
     width, inner = int(architecture["width"]), architecture["inner"]
     model = AlignmentTransformer(
         others=len(architecture["species"]),

@@ -3,9 +3,7 @@
 The original is a RoFormer of transformers, of the type GPNRoFormer. Its vocabulary is - A C G T ?; ours are the bases.
 """
 
-import json
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from r2mae.cache import create_once
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
@@ -58,11 +58,6 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     """Let a fresh model start with the weights of a folder, of the same sizes and species.
 
     It is a finished run, or has config.json and model.safetensors or pytorch_model.bin of the original.
-
-    Raises
-    ------
-    UserError
-        If the folder has other weights, or damaged ones.
     """
     assert isinstance(model, AlignmentTransformer)
     folder = Path(path)
@@ -158,8 +153,6 @@ def export(run: Path, output: Path) -> str:
     assert isinstance(model, AlignmentTransformer)
     if not model.embedding.one_hot:
         raise UserError(f"{run} begins with a learned matrix, which GPN-MSA lacks: pretrain with --one-hot")
-    if output.exists():
-        raise UserError(f"{output} exists already: name a new folder, or remove this one")
     own, width = model.state_dict(), model.decoder.in_features
     weight, bias = torch.zeros(6, width), torch.full((6,), _NEVER)
     weight[_BASE_ROWS], bias[_BASE_ROWS] = own["decoder.weight"], own["decoder.bias"]
@@ -173,13 +166,9 @@ def export(run: Path, output: Path) -> str:
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.dropout,
     }
-    unfinished = output.with_name(f".{output.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    try:
+    with create_once(output) as unfinished:
+        if unfinished is None:
+            raise UserError(f"{output} exists already: name a new folder, or remove this one")
         save_file(state, unfinished / "model.safetensors", metadata={"format": "pt"})
-        (unfinished / "config.json").write_text(json.dumps({**_FIXED, **sizes}, indent=2) + "\n", encoding="utf-8")
-        unfinished.rename(output)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        write_json(unfinished / "config.json", {**_FIXED, **sizes})
     return "GPNRoFormerForMaskedLM of gpn loads it with from_pretrained; species are in the order of the store"

@@ -33,19 +33,9 @@ def contig_file(number: int) -> str:
 class Layout:
     """Species (the reference first) and contigs of an alignment; of a store, also the other contents of its meta.json.
 
-    Parameters
-    ----------
-    species, contigs : tuple of str
-    lengths : tuple of int
-        Positions of each contig.
-    files : dict of str to (int, str)
-        Bytes and blake2b of the file of each contig, and of the reference's.
-    made_from : dict
-        Files and options of the build, and their fingerprint, by which the same build is recognised.
-    counts : dict of str to int
-        Counts of the build.
-    known, same : tuple of int
-        For each species, the positions with a base, and with the reference's base.
+    `files` are bytes and blake2b of the file of each contig, and of the reference's; `made_from` are files and options
+    of the build, by which the same build is recognised. `known` and `same` count for each species the positions with a
+    base, and with the reference's base.
     """
 
     species: tuple[str, ...]
@@ -83,10 +73,8 @@ class Layout:
 def read_layout(folder: Path) -> Layout:
     """Read and check meta.json; raise a UserError for no store, one of another version, or a damaged one."""
     path = folder / META
-    values = read_json(path) if path.exists() else {}
-    if not isinstance(values, dict):
-        raise damaged(folder, f"{META} cannot be read")
-    if "species" not in values:
+    values = read_json(path)
+    if not isinstance(values, dict) or "species" not in values:
         raise UserError(
             f"{folder} is no alignment store (it has no {META} of one): make one with r2mae data alignment build"
         )
@@ -122,23 +110,8 @@ class AlignmentStore:
     Sizes of files are compared with meta.json when the store is opened, and files of up to 1 GiB with their checksums
     when they are first read; :meth:`verify` compares all. Windows are checked for values outside the alphabet.
 
-    Parameters
-    ----------
-    folder : path
-        With meta.json, reference.npy, contigs and tracks.
-
-    Attributes
-    ----------
-    layout : Layout
-    species, contigs, lengths
-        Those of the layout; lengths as an array.
-    fingerprint : str
-        The hash of all contents of the store except tracks.
-
-    Raises
-    ------
-    UserError
-        No store, one of another version, or a damaged one.
+    `species`, `contigs` and `lengths` are those of the `layout`; `fingerprint` is the hash of all contents except
+    tracks. No store, one of another version, or a damaged one raises a UserError.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -149,12 +122,9 @@ class AlignmentStore:
         values = [self.species, self.contigs, self.layout.lengths, sorted(self.layout.files.items())]
         self.fingerprint = hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
         for name, (size, _) in self.layout.files.items():
-            try:
-                found = (self.folder / name).stat().st_size
-            except OSError as error:
-                raise damaged(self.folder, f"{name}: {error.strerror}") from None
-            if found != size:
-                raise damaged(self.folder, f"{name} has {found:,} bytes, not {size:,}")
+            file = self.folder / name
+            if not file.is_file() or file.stat().st_size != size:
+                raise damaged(self.folder, f"{name} is missing, or has not {size:,} bytes")
         self._contigs: dict[int, np.ndarray] = {}
         self._tracks: dict[str, np.ndarray] = {}
 
@@ -168,13 +138,7 @@ class AlignmentStore:
         return AlignmentStore, (self.folder,)
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
-        """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit.
-
-        Raises
-        ------
-        UserError
-            If its file has changed.
-        """
+        """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit."""
         if contig not in self._contigs:
             if not 0 <= contig < len(self.contigs):
                 raise IndexError(f"contig {contig} of {len(self.contigs)}")
@@ -194,14 +158,7 @@ class AlignmentStore:
     ) -> UInt8[np.ndarray, "batch length species"]:
         """Return windows of the alignment, in new memory: A C G T - unknown as 0 to 5; the reference is species 0.
 
-        Parameters
-        ----------
-        contigs : int64 ndarray
-            Numbers of contigs.
-        starts : int64 ndarray
-            First positions, counted from 0. A window may reach over an end of its contig; there it is unknown.
-        length : int
-            Positions of each window.
+        Contigs are numbers, and starts count from 0. A window may reach over an end of its contig; there it is unknown.
         """
         return self.soft_windows(contigs, starts, length)[0]
 
@@ -252,13 +209,7 @@ class AlignmentStore:
         return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
 
     def track(self, name: str) -> Float[np.ndarray, " positions"]:
-        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
-
-        Raises
-        ------
-        UserError
-            If there is none of this name, or it is damaged.
-        """
+        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none."""
         if name not in self._tracks:
             if not self.tracks:
                 raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
@@ -271,27 +222,15 @@ class AlignmentStore:
         return self._tracks[name]
 
     def track_windows(
-        self,
-        name: str,
-        contigs: Int64[np.ndarray, " batch"],
-        starts: Int64[np.ndarray, " batch"],
-        length: int,
-        *,
-        missing: float = float("nan"),
+        self, name: str, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> Float[np.ndarray, "batch length"]:
-        """Return windows of a track as float32, `missing` where it has no value and outside of the contig."""
+        """Return windows of a track as float32, 0 where it has no value and outside of the contig."""
         places = self._places(contigs, starts, length)
         values = self.track(name)[np.maximum(places, 0)].astype(np.float32)
-        return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
+        return np.where((places < 0) | np.isnan(values), np.float32(0), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
-        """Compare all files with their checksums; `progress` is called with the fraction that is done.
-
-        Raises
-        ------
-        UserError
-            For the first file that has changed.
-        """
+        """Raise a UserError for the first file that differs from its checksum; `progress` gets the fraction done."""
         names = [*self.layout.files, *(f"{TRACKS}/{name}.npy" for name in self.tracks)]
         for done, name in enumerate(names, 1):
             self._verify(name)

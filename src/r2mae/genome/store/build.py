@@ -1,11 +1,9 @@
 """From an alignment to a store: ``r2mae data alignment build``."""
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ CHUNK = 1 << 16
 """Positions that are processed at a time."""
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
-_PLAN = "plan.json"  # in the folder of an unfinished build: of what it is made
+_PLAN, _GIVEN = "plan.json", "given.npy"  # of an unfinished build: what it is made of, and the reference's own FASTA
 _SOURCES: dict[str, type[MafFiles] | type[FastaFiles] | type[ZarrGroup]] = {
     "maf": MafFiles,
     "fasta": FastaFiles,
@@ -55,30 +53,17 @@ def build_store(
     """Make a store of an alignment; memory holds some chunks at a time.
 
     A build that was interrupted resumes when it is called again: finished contigs are kept. A store that was built of
-    the same files with the same options is opened.
+    the same files with the same options is opened. Wrong input is refused with file and line.
 
     Parameters
     ----------
-    sources : path or sequence of paths
-        MAF files; reference-aligned FASTA files (the reference's row first; a file is a contig); or a zarr group.
-        Plain, gzip or bgzip, recognised by content.
-    out : path
-        The store's folder, which appears when it is complete.
+    sources, out, reference, contig
+        See :class:`r2mae.genome.options.Build`.
     species : path or sequence of str, optional
         Species to keep, in this order, or a file with one on each line; the reference is always the first. By default
         all, in order of appearance.
-    reference : path, optional
-        FASTA of the reference. It has to agree with the alignment, and gives the base and the soft mask of positions
-        that the alignment omits.
-    contig : str, optional
-        Name of the contig of a FASTA alignment; by default that of the only record of `reference`, or of the first row.
     progress : callable, optional
         Called with a stage and the fraction of it that is done.
-
-    Raises
-    ------
-    UserError
-        Wrong input, with file and line; or a folder that is something else.
     """
     files = [Path(source).expanduser() for source in ([sources] if isinstance(sources, str | Path) else sources)]
     given = None if reference is None else Path(reference).expanduser()
@@ -102,6 +87,7 @@ def build_store(
                     if read_json(folder / _PLAN) != plan:
                         shutil.rmtree(folder, ignore_errors=True)
                         (folder / contig_file(0)).parent.mkdir(parents=True)
+                        write_json(folder / _PLAN, plan)
                     try:
                         _Builder(Build(files, kept, contig, given, folder, show), plan).build()
                     except UserError:  # of the input, with which no build can resume
@@ -119,8 +105,6 @@ def build_store(
 
 def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
     """Return the kind of the files, which has to be one."""
-    if not files:
-        raise UserError("name the alignment: MAF files, FASTA files or a zarr group")
     for file in (*files, *([] if given is None else [given])):
         if not file.exists():
             raise UserError(f"{file}: there is no such file")
@@ -132,22 +116,16 @@ def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
         raise UserError("a store is built of one zarr group")
     if contig is not None and kind != "fasta":
         raise UserError(f"--contig names the contig of a FASTA alignment; {files[0]} names its own: omit it")
-    if contig is not None and not contig.strip():
-        raise UserError("--contig takes a name, and a blank is none: give one, or omit it")
     return kind
 
 
 def _listed(species: str | Path | Sequence[str]) -> list[str]:
-    """Return the names of a list or file, each once."""
-    if isinstance(species, str | Path):
-        names, where = [name_of(line) for _, line in table_lines(Path(species).expanduser())], f"{species}"
-    else:
-        names, where = [*species], "species"
+    """Return the names of a list or file."""
+    if not isinstance(species, str | Path):
+        return [*species]
+    names = [name_of(line) for _, line in table_lines(Path(species).expanduser())]
     if not names:
-        raise UserError(f"{where}: lists no species")
-    if len(set(names)) < len(names):
-        name = Counter(names).most_common(1)[0][0]
-        raise UserError(f"{where}: {name} is listed twice: name each species once")
+        raise UserError(f"{species}: lists no species")
     return names
 
 
@@ -164,35 +142,21 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
 
 
 class _Builder:
-    """The contigs of a store, which are filled, and completed one by one.
-
-    The record of a finished contig is a file next to it: its entry of meta.json, and its counts.
-    """
+    """The contigs of a store, which are filled and finished one by one; a finished one is not made again."""
 
     def __init__(self, build: Build, plan: dict[str, Any]) -> None:
-        self.folder, self.given, self.plan = build.folder, build.reference, plan
+        self.folder, self.reference, self.plan = build.folder, build.reference, plan
         self.source = _SOURCES[plan["kind"]](build)
         self.layout = self.source.layout
         self.open: dict[int, np.ndarray] = {}
-        self.overlapping: Counter[int] = Counter()  # positions of later blocks that were omitted, by contig
         numbers = range(len(self.layout.contigs))
         self.finished = {number for number in numbers if (self.folder / contig_file(number)).exists()}
         for path in self.folder.glob("contigs/*.tmp"):  # of an interrupted build; they take the room of whole contigs
             path.unlink()
-        is_resumed = (self.folder / _PLAN).exists()  # then the reference's column is there
-        missing = sum(self.layout.lengths[number] for number in numbers if number not in self.finished)
-        needed = missing * len(self.layout.species) + (0 if is_resumed else self.layout.positions)
-        if needed > shutil.disk_usage(self.folder).free:
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.folder))
-        if is_resumed:
-            self.reference = np.asarray(np.lib.format.open_memmap(self.folder / REFERENCE, mode="r+"))
-            return
-        self.reference = allocate(self.folder / REFERENCE, np.uint8, self.layout.positions)
-        if self.given is not None:
+        self.given: np.ndarray | None = None
+        if self.reference is not None:
             build.progress("reading the reference", 0.0)
-            read_reference(self.given, self.layout, self.reference)
-        sync(self.folder / REFERENCE)
-        write_json(self.folder / _PLAN, plan)
+            self.given = read_reference(self.reference, self.layout, self.folder / _GIVEN)
 
     def build(self) -> None:
         """Read the source, and complete the store."""
@@ -201,18 +165,9 @@ class _Builder:
                 self.place(found)
             elif found not in self.finished:
                 self.finish(found)
-        paths = [self.folder / contig_file(number) for number in range(len(self.layout.contigs))]
-        records = [read_json(path.with_suffix(".json")) for path in paths]
-        sums = {name: np.sum([record[name] for record in records], 0) for name in ("known", "same")}
-        counts = Counter(self.source.counts)
-        for record in records:
-            counts.update(record["counts"])
-        files = {contig_file(number): record["file"] for number, record in enumerate(records)}
-        files[REFERENCE] = _entry(self.folder / REFERENCE)
-        contents = {"files": files, "made_from": self.plan, "counts": {"positions": self.layout.positions, **counts}}
-        write_json(self.folder / META, {"format": FORMAT, **asdict(self.layout), **contents, **sums})
-        for path in (self.folder / _PLAN, *(path.with_suffix(".json") for path in paths), *self.folder.glob("*.rows")):
-            path.unlink()
+        self.describe()
+        for path in (self.folder / _PLAN, self.folder / _GIVEN, *self.folder.glob("*.rows")):
+            path.unlink(missing_ok=True)
 
     def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the array of a contig that is to be filled; it holds zeros at first."""
@@ -230,52 +185,55 @@ class _Builder:
         number, start, tokens, where = placed
         if self.given is not None:
             first = int(self.layout.offsets[number]) + start
-            mine, own = tokens[:, 0] & TOKEN, self.reference[first : first + len(tokens)] & TOKEN
+            mine, own = tokens[:, 0] & TOKEN, self.given[first : first + len(tokens)] & TOKEN
             wrong = np.flatnonzero((mine != own) & (mine != UNKNOWN) & (own != UNKNOWN))
             if len(wrong):
                 at = int(wrong[0])
                 raise UserError(
                     f"{where}: the reference has {LETTERS[mine[at]]} at {self.layout.contigs[number]}:"
-                    f"{start + at + 1:,}, and {self.given} has {LETTERS[own[at]]}: is it of the same assembly?"
+                    f"{start + at + 1:,}, and {self.reference} has {LETTERS[own[at]]}: is it of the same assembly?"
                 )
         target = self.contig(number)[start : start + len(tokens)]
-        free = target[:, 0] & _COVERED == 0
-        np.copyto(target, tokens, where=free[:, None])
+        np.copyto(target, tokens, where=target[:, :1] & _COVERED == 0)
         target[:, 0] |= _COVERED
-        self.overlapping[number] += len(free) - int(free.sum())
 
     def finish(self, number: int) -> None:
-        """Complete a contig: positions without a block, the reference's own FASTA, counts and the checksum."""
-        tokens, width = self.contig(number), len(self.layout.species)
-        reference = self.reference[self.layout.offsets[number] : self.layout.offsets[number + 1]]
-        counts = Counter(overlapping_positions=self.overlapping[number])
-        known, same = np.zeros((2, width), np.int64)
+        """Finish a contig: positions without a block are unknown, or have the base of the reference's own FASTA."""
+        tokens = self.contig(number)
         for first in range(0, len(tokens), CHUNK):
-            block, given = tokens[first : first + CHUNK], reference[first : first + CHUNK]
+            block = tokens[first : first + CHUNK]
             own = block[:, 0]
-            free = own & _COVERED == 0
-            block[free] = UNKNOWN
+            block[own & _COVERED == 0] = UNKNOWN
             own &= ~_COVERED
             if self.given is not None:
+                given = self.given[self.layout.offsets[number] + first :][: len(own)]
                 np.copyto(own, given, where=own & TOKEN == UNKNOWN)
                 own |= given & np.uint8(SOFT)
-            given[:] = own
-            bases, plain = own & TOKEN, block & TOKEN
-            counts["uncovered_positions"] += int(free.sum())
-            counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
-            counts["soft_masked_positions"] += int((own >= SOFT).sum())
-            known += (plain < GAP).sum(0, dtype=np.int32)
-            same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
-        sync(self.folder / REFERENCE)
         del self.open[number]
         path = self.folder / contig_file(number)
         unfinished = path.with_name(f"{path.name}.tmp")
         sync(unfinished)
-        record = {"file": _entry(unfinished), "counts": counts, "known": known, "same": same}
-        write_json(path.with_suffix(".json"), record)
         unfinished.rename(path)
 
-
-def _entry(path: Path) -> tuple[int, str]:
-    """Return the bytes and the checksum of a file."""
-    return path.stat().st_size, digest_of(path)
+    def describe(self) -> None:
+        """Write the reference's column and meta.json, with counts and checksums."""
+        layout, paths = self.layout, [contig_file(number) for number in range(len(self.layout.contigs))]
+        reference = allocate(self.folder / REFERENCE, np.uint8, layout.positions)
+        counts = Counter({"positions": layout.positions, **self.source.counts})
+        known, same = np.zeros((2, len(layout.species)), np.int64)
+        for path, offset in zip(paths, layout.offsets.tolist(), strict=False):
+            tokens = np.load(self.folder / path, mmap_mode="r")
+            for first in range(0, len(tokens), CHUNK):
+                block = tokens[first : first + CHUNK]
+                own, plain = block[:, 0], block & TOKEN
+                reference[offset + first :][: len(own)] = own
+                bases = plain[:, :1]
+                counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
+                counts["soft_masked_positions"] += int((own >= SOFT).sum())
+                known += (plain < GAP).sum(0, dtype=np.int32)
+                same += ((plain == bases) & (bases < GAP)).sum(0, dtype=np.int32)
+        sync(self.folder / REFERENCE)
+        sizes = {name: (self.folder / name).stat().st_size for name in (*paths, REFERENCE)}
+        files = {name: (size, digest_of(self.folder / name)) for name, size in sizes.items()}
+        contents = {"files": files, "made_from": self.plan, "counts": counts, "known": known, "same": same}
+        write_json(self.folder / META, {"format": FORMAT, **asdict(layout), **contents})

@@ -1,11 +1,10 @@
 """``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from r2mae.files import print_json
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.build import build_store
 from r2mae.genome.store.sources import Progress
@@ -15,52 +14,36 @@ from r2mae.training.progress import counting_bar
 
 _MOST_CONTIGS = 30  # in a table
 _NOTES = {
-    "uncovered_positions": "positions have no block: every species is unknown there",
     "unknown_reference_positions": "positions of the reference are unknown",
     "soft_masked_positions": "positions are soft-masked",
     "inserted_columns": "columns were omitted, where the reference has a gap",
-    "overlapping_positions": "positions of later blocks were omitted: an earlier block covers them",
     "second_rows": "second rows of a species in a block were omitted",
     "without_reference": "blocks without the reference were omitted",
 }
 
 
-def build(
-    sources: Sequence[str],
-    out: str,
-    species: str | None = None,
-    reference: str | None = None,
-    contig: str | None = None,
-) -> None:
-    """Make a store of MAF or reference-aligned FASTA, or of a zarr group."""
-    kept = None if species is None else Path(species)
+def build(**options: Any) -> None:
+    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.options.Build`."""
     with _stage_bars() as progress:
-        store = build_store([*sources], out, species=kept, reference=reference, contig=contig, progress=progress)
+        store = build_store(**options, progress=progress)
     _print_summary(store)
 
 
-def info(store: str, verify: bool = False, json: bool = False) -> None:
+def info(store: str, verify: bool = False) -> None:
     """Print the contents of a store, and compare it with its checksums."""
     opened = AlignmentStore(store)
     if verify:
         with _stage_bars() as progress:
             opened.verify(lambda done: progress("verifying", done))
-    if json:
-        layout = opened.layout
-        contigs = dict(zip(layout.contigs, layout.lengths, strict=True))
-        contents = {"species": layout.species, "contigs": contigs, "counts": layout.counts, "tracks": opened.tracks}
-        print_json({**contents, "known": layout.known, "same": layout.same, "fingerprint": opened.fingerprint})
-        return
     _print_summary(opened)
     _print_tables(opened)
     if verify:
         print("all checksums match")
 
 
-def track(store: str, file: str, name: str, dtype: Literal["float16", "float32"] = "float16") -> None:
+def track(store: str, file: str, name: str) -> None:
     """Add values for each position."""
-    with _stage_bars() as progress:
-        add_track(AlignmentStore(store), file, name, dtype=dtype, progress=lambda done: progress("reading", done))
+    add_track(AlignmentStore(store), file, name)
     print(f"{store}: track {name}")
 
 
@@ -83,11 +66,10 @@ def _print_summary(store: AlignmentStore) -> None:
 
 def _print_tables(store: AlignmentStore) -> None:
     """Print species with the fractions of known bases, and of those the reference's; contigs; and tracks."""
-    layout, width = store.layout, max(map(len, ("species", *store.species)))
+    layout, width = store.layout, max(map(len, ("species", *store.species, *store.contigs[:_MOST_CONTIGS])))
     print(f"{'species':{width}}   known  as the reference")
     for name, known, same in zip(layout.species, layout.known, layout.same, strict=True):
         print(f"{name:{width}}  {known / layout.positions:6.1%}  {same / max(known, 1):16.1%}")
-    width = max(map(len, ("contig", *layout.contigs[:_MOST_CONTIGS])))
     print(f"{'contig':{width}}  {'positions':>13}")
     for name, length in zip(layout.contigs[:_MOST_CONTIGS], layout.lengths, strict=False):
         print(f"{name:{width}}  {length:13,}")

@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 
 from r2mae.errors import UserError, nearest
 from r2mae.genome.store.alignment import Layout
-from r2mae.genome.store.sources import Build, Placed, choose_species, kind_of, name_of, read_lines, shown
+from r2mae.genome.store.sources import Build, Placed, allocate, choose_species, kind_of, name_of, read_lines, shown
 from r2mae.genome.store.tokens import GAP, INVALID, TOKEN, UNKNOWN, tokenise
 
 CHUNK = 1 << 16
@@ -18,14 +18,7 @@ _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 
 
 def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
-    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit.
-
-    Raises
-    ------
-    UserError
-        Letters before the first header, a name that is missing or comes twice, or a byte that is no letter of an
-        alignment.
-    """
+    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit."""
     first, name, names = 0, "", set[str]()
     parts: list[bytes] = []
     for number, line in read_lines(path):
@@ -50,15 +43,7 @@ def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
 
 
 def read_rows(path: Path, spool: Path) -> dict[str, UInt8[np.ndarray, " columns"]]:
-    """Return the rows of an alignment by name, which must be of one length.
-
-    They are written to a temporary file, since memory may be too small.
-
-    Raises
-    ------
-    UserError
-        Rows without letters or of another length than the first, or what :func:`read_fasta` raises.
-    """
+    """Return the rows of an alignment by name, which must be of one length, mapped from a temporary file."""
     names, columns = list[str](), 0
     with spool.open("wb") as file:
         for line, name, tokens in read_fasta(path):
@@ -80,12 +65,6 @@ class FastaFiles:
 
     A species without a row in a file is unknown there. The contig of a single file is called by the given name, or as
     the only record of the reference's own FASTA, or as the first row. Several files are contigs of their names.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_rows`; a listed species that no file has, files of other references, two files of one name, or a
-        name for several files.
     """
 
     def __init__(self, build: Build) -> None:
@@ -105,7 +84,7 @@ class FastaFiles:
                 raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
         self.layout = Layout(species, _contigs(build, names[0]), tuple(int(kept.sum()) for kept in self._kept))
         columns = sum(map(len, self._kept))
-        self.counts = {"columns": columns, "inserted_columns": columns - self.layout.positions}
+        self.counts = {"inserted_columns": columns - self.layout.positions}
 
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
         """Yield the columns of the files, some at a time, and the number of each contig that is complete."""
@@ -142,17 +121,11 @@ def _contigs(build: Build, first: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " positions"]) -> None:
-    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other.
-
-    Raises
-    ------
-    UserError
-        A contig that is missing or has another length, or a gap.
-    """
+def read_reference(path: Path, layout: Layout, out: Path) -> UInt8[np.ndarray, " positions"]:
+    """Return the tokens of the layout's contigs, of the reference's own FASTA, mapped from the file `out`."""
     if kind_of(path) != "fasta":
         raise UserError(f"{path}: --reference takes a FASTA file")
-    names: list[str] = []
+    found, names = allocate(out, np.uint8, layout.positions), list[str]()
     for line, name, tokens in read_fasta(path):
         names.append(name)
         if (number := layout.numbers.get(name)) is None:
@@ -163,7 +136,8 @@ def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " position
             raise UserError(
                 f"{path}: {name} has {len(tokens):,} positions, and {length:,} in the alignment: same assembly?"
             )
-        out[layout.offsets[number] : layout.offsets[number + 1]] = np.frombuffer(tokens, np.uint8)
+        found[layout.offsets[number] : layout.offsets[number + 1]] = np.frombuffer(tokens, np.uint8)
     for name in layout.contigs:
         if name not in names:
             raise UserError(f"{path}: has no contig {name!r}, which the alignment has: {nearest(name, names)}")
+    return found

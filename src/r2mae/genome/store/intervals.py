@@ -1,10 +1,9 @@
-"""Sets of positions: BED files, regions as people type them, separate parts of a genome, and the windows of a part."""
+"""Sets of positions: BED files, regions as people type them, and the windows of a set."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -125,13 +124,7 @@ def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterat
 
 
 def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
-    """Read regions as people type them: ``chr1``, ``chr1:1,001-2,000`` (counted from 1, both ends in), or a BED file.
-
-    Raises
-    ------
-    UserError
-        No such contig or file, or positions past the contig's end.
-    """
+    """Read regions as people type them: ``chr1``, ``chr1:1,001-2,000`` (counted from 1, both ends in), or a BED."""
     found: list[tuple[int, int, int]] = []
     for region in regions:
         match = _REGION.fullmatch(region)
@@ -163,70 +156,11 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
-class Parts(NamedTuple):
-    """Positions to learn from, to choose by, and to test on."""
-
-    train: Intervals
-    validation: Intervals
-    test: Intervals
-
-
-def divide(
-    store: AlignmentStore,
-    window: int,
-    *,
-    validation: Sequence[str] = (),
-    test: Sequence[str] = (),
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-) -> Parts:
-    """Divide a store by contigs and intervals.
-
-    Test keeps its positions; validation keeps away from test, and training from both, by a window.
-
-    Parameters
-    ----------
-    store : AlignmentStore
-    window : int
-        Positions of a window.
-    validation, test : sequence of str
-        Regions, as :func:`read_regions` takes them.
-    include, exclude : sequence of str
-        The only positions that any part takes, and those that none takes; written alike.
-
-    Raises
-    ------
-    UserError
-        For regions that the store does not have, and for a part that is asked for and left with nothing.
-    """
-    layout = store.layout
-    allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
-    allowed = allowed.without(read_regions(exclude, layout))
-    tested, validated = read_regions(test, layout), read_regions(validation, layout)
-    apart = tested.widened(window, layout)
-    validated = validated.without(apart)
-    train = allowed.without(apart).without(validated.widened(window, layout))
-    parts = Parts(train, validated.within(allowed), tested.within(allowed))
-    for name, part, asked in zip(Parts._fields, parts, (True, validation, test), strict=True):
-        if asked and not len(part):
-            raise UserError(
-                f"nothing is left for {name}: other parts, a window's gap around them, or filters take it all"
-            )
-    return parts
-
-
 @dataclass(frozen=True)
 class WindowStarts:
-    """Where windows begin.
+    """Where windows of a length begin, `stride` positions apart.
 
-    Parameters
-    ----------
-    places : int64 ndarray
-        The first positions, each with its contig as one number: contig x 2^40 + position.
-    stride, length : int
-        Positions between starts, and of a window.
-    omitted : int
-        Windows that are omitted since too much of the reference is unknown.
+    Each place is contig x 2^40 + position. `omitted` counts the windows in which too much of the reference is unknown.
     """
 
     places: Int64[np.ndarray, " windows"]
@@ -249,22 +183,10 @@ class WindowStarts:
 def window_starts(
     store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
 ) -> WindowStarts:
-    """List the windows that are completely within a part.
+    """List the windows that are completely within a part, a start every `stride` positions.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    part : Intervals
-    length, stride : int
-        Positions of a window, and between the starts of two.
-    most_unknown : float
-        Fraction of a window at which the reference may be unknown; windows with more are omitted.
-
-    Raises
-    ------
-    UserError
-        If no window fits, for a window that is longer than every contig it says so; or if the free memory does not
-        hold the starts.
+    Windows are omitted in which the reference is unknown at a larger fraction than `most_unknown`. A UserError is
+    raised if no window fits, or if the free memory does not hold the starts.
     """
     if length < 1 or stride < 1:
         raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")

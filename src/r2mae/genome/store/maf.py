@@ -18,17 +18,14 @@ from r2mae.genome.store.sources import (
     integer,
     name_of,
     read_lines,
-    read_pieces,
     shown,
 )
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, UNKNOWN, complement
 
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
 _SPACE = (b"", b" ", b"\t", b"\r")
+_STRANDS = (b"+", b"-")
 _DELETED = b"C"  # status of an e row: before and after the block, the sequence of that species is contiguous
-_NUMBER = rb"(\d{1,%d})" % DIGITS
-_ROW = re.compile(rb"s[ \t]+(\S+)[ \t]+%b[ \t]+%b[ \t]+([+-])[ \t]+%b[ \t]+(\S+)[ \t\r]*" % (_NUMBER, _NUMBER, _NUMBER))
-_NAME_AND_LENGTH = re.compile(rb"\ns[ \t]+(\S+)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]")  # "^s" is slower
 _ACCESSION = re.compile(rb"[A-Z]+_?[A-Z]*\d{5,}\.\d{1,2}")  # a contig with a version, such as NC_000001.11
 _FORM = "'s name start size strand length text'"
 
@@ -39,12 +36,6 @@ class MafFiles:
     Every row of the reference gives the positions at which it has a base; columns where it has a gap are omitted. A
     species without a row in a block is unknown there, or a gap if an ``e`` row says that it lacks the bases (status
     C). The first row of a species counts; others (copies) are omitted and counted.
-
-    Raises
-    ------
-    UserError
-        A listed species without a row, an ambiguous name, files without blocks, or lengths far beyond what the files
-        and the reference's own FASTA could fill.
     """
 
     def __init__(self, build: Build) -> None:
@@ -54,7 +45,7 @@ class MafFiles:
         self._last: dict[str, int] = {}  # number of the last file that has a row of each contig
         self.layout = self._scan(build.species, 0 if build.reference is None else build.reference.stat().st_size)
         self._column = lru_cache(1 << 16)(self._column_of)
-        self.counts = {"blocks": 0, "without_reference": 0, "second_rows": 0, "other_species": 0}
+        self.counts = {"without_reference": 0, "second_rows": 0}
 
     def divide(self, name: bytes) -> tuple[str, str, bool]:
         """Return species and contig of a row's name, and whether the name is ambiguous.
@@ -75,43 +66,40 @@ class MafFiles:
         return kept.index(species) if species in kept else -1, contig
 
     def _scan(self, listed: Sequence[str] | None, held: int) -> Layout:
-        """Read all names, and the lengths of the reference's contigs."""
-        found = dict[str, None]()
-        contigs: dict[str, tuple[bytes, bytes]] = {}  # the name of the first row, and its length
+        """Read all names, and the lengths of the reference's contigs. Wrong rows are left to :func:`_row`."""
+        found, lengths, where = dict[str, None](), dict[str, int](), dict[str, str]()
         for place, file in enumerate(self.files):
-            for _, piece in read_pieces(file, partial(self._show, "finding species", place)):
-                held += len(piece)
-                for name, length in dict.fromkeys(_NAME_AND_LENGTH.findall(b"\n" + piece)):
-                    species, contig, is_ambiguous = self.divide(name)
-                    if is_ambiguous and (listed is None or not found):
-                        words = name_of(name).split(".")
+            seen = set[tuple[bytes, bytes]]()
+            for number, line in read_lines(file, partial(self._show, "finding species", place)):
+                held += len(line)
+                if line[:1] != b"s" or len(fields := line.split(None, 6)) < 7 or (fields[1], fields[5]) in seen:
+                    continue
+                name, length, row = fields[1], fields[5], f"{file}, line {number:,}"
+                seen.add((name, length))
+                species, contig, is_ambiguous = self.divide(name)
+                if is_ambiguous and (listed is None or not found):
+                    words = name_of(name).split(".")
+                    raise UserError(
+                        f"{row}: {name_of(name)!r} has several dots, and its species may be {words[0]} or "
+                        f"{'.'.join(words[:-1])}: list the species, a name on each line, with --species FILE"
+                    )
+                found[species] = None
+                if species != next(iter(found)):
+                    continue
+                self._last[contig] = place
+                if contig not in lengths:
+                    lengths[contig], where[contig] = integer(length) or 0, row
+                    if not lengths[contig]:
                         raise UserError(
-                            f"{self._first_row(name)}: {name_of(name)!r} has several dots, and its species may be "
-                            f"{words[0]} or {'.'.join(words[:-1])}: list the species, a name on each line, with "
-                            "--species FILE"
+                            f"{row}: the length of {contig} must be above 0, and of at most {DIGITS} digits"
                         )
-                    found[species] = None
-                    if species == next(iter(found)):
-                        contigs.setdefault(contig, (name, length))
-                        self._last[contig] = place
-        if not contigs:
+        if not lengths:
             raise UserError(f"{self.files[0]}, line 1: has no block with a row {_FORM}")
-        lengths = {contig: integer(length) or 0 for contig, (_, length) in contigs.items()}
-        for contig, length in lengths.items():
-            if not length:
-                where = self._first_row(contigs[contig][0])
-                raise UserError(f"{where}: the length of {contig} must be above 0, and of at most {DIGITS} digits")
-        check_lengths(lengths, held, lambda contig: self._first_row(contigs[contig][0]))
+        check_lengths(lengths, held, where.__getitem__)
         return Layout(choose_species(list(found), listed), tuple(lengths), tuple(lengths.values()))
 
     def _show(self, stage: str, place: int, share: float) -> None:
         self._progress(stage, (place + share) / len(self.files))
-
-    def _first_row(self, name: bytes) -> str:
-        """Return file and line of the first row of this name, for errors."""
-        row = re.compile(rb"s[ \t]+" + re.escape(name) + rb"[ \t]")
-        lines = ((file, number) for file in self.files for number, line in read_lines(file) if row.match(line))
-        return "{}, line {:,}".format(*next(lines))
 
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
         """Yield all blocks, except of some contigs; and each contig's number after the last file that names it."""
@@ -135,11 +123,9 @@ class MafFiles:
             name, first, strand, length, letters = _row(file, number, line, columns)
             columns = len(letters)
             column, source = self._column(name)
-            if column < 0:
-                self.counts["other_species"] += 1
-            elif column in rows:
+            if column in rows:
                 self.counts["second_rows"] += 1
-            else:
+            elif column >= 0:
                 rows[column] = tokens = letters.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
                 if (bad := tokens.find(INVALID)) >= 0:
                     what = shown(letters[bad : bad + 1])
@@ -152,7 +138,6 @@ class MafFiles:
                     if int(length) != known:
                         raise UserError(f"{where}: {source} has {int(length):,} positions here, and {known:,} before")
                     start = known - end if is_reversed else int(first)
-        self.counts["blocks"] += bool(rows)
         self.counts["without_reference"] += bool(rows) and contig < 0
         if contig < 0:
             return None
@@ -166,13 +151,14 @@ class MafFiles:
 
 def _row(file: Path, number: int, line: bytes, columns: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
     """Return name, start, strand, length of the contig, and letters of a row, as many as `columns` unless it is -1."""
-    row = _ROW.fullmatch(line.rstrip(b"\n"))
-    if row is None:
-        fields = len(line.split())
-        form = f"numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
-        cut = f"which are 7 fields, and this one has {fields}: is the file truncated?"
-        raise UserError(f"{file}, line {number:,}: a row is {_FORM}, {form if fields == 7 else cut}")
-    name, first, size, strand, length, letters = row.groups()
+    fields = line.split()
+    if len(fields) != 7:
+        cut = f"which are 7 fields, and this one has {len(fields)}: is the file truncated?"
+        raise UserError(f"{file}, line {number:,}: a row is {_FORM}, {cut}")
+    mark, name, first, size, strand, length, letters = fields
+    if mark != b"s" or strand not in _STRANDS or None in (integer(first), integer(size), integer(length)):
+        form = f"numbers of at most {DIGITS} digits, the strand + or -"
+        raise UserError(f"{file}, line {number:,}: a row is {_FORM}, {form}")
     if int(size) != (bases := len(letters) - letters.count(b"-")):
         raise UserError(f"{file}, line {number:,}: says {int(size):,} bases and has {bases:,}: is the file truncated?")
     if len(letters) != columns >= 0:

@@ -2,13 +2,13 @@
 
 import gzip
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from functools import partial
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -19,34 +19,23 @@ Kind = Literal["maf", "fasta", "zarr"]
 Progress = Callable[[str, float], None]
 """Called with a stage ("reading", "checking") and the fraction of it that is done."""
 
-PIECE = 1 << 20
 LONGEST_LINE = 1 << 30
 """Bytes of a line, such as a chromosome in a FASTA."""
 
 DIGITS = 15
 """Most digits of a position or length; no genome has more."""
 
+PIECE = 1 << 20  # bytes that are read at a time
+_SHOWN = 1 << 12  # lines after which the progress is told
 _SPREAD = 1_000  # most positions of all contigs for each byte that the files hold
 _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # the end of a file of bgzip
-_BLOCK = re.compile(rb"(?:^|\n)a(?=[ \t\r\n])")
 
 
 @dataclass(frozen=True)
 class Build:
-    """What a store is built of; see :func:`r2mae.genome.store.build.build_store`.
+    """What a store is built of, as :func:`r2mae.genome.store.build.build_store` describes it.
 
-    Parameters
-    ----------
-    files : sequence of Path
-    species : sequence of str, optional
-        Species to keep; by default all, in order of appearance.
-    contig : str, optional
-        Name of the contig of a FASTA alignment.
-    reference : Path, optional
-        The reference's own FASTA.
-    folder : Path
-        The folder of the unfinished store, also for temporary files.
-    progress : callable
+    `folder` is that of the unfinished store, also for temporary files.
     """
 
     files: Sequence[Path]
@@ -58,15 +47,9 @@ class Build:
 
 
 class Placed(NamedTuple):
-    """A part of an alignment: positions of the reference × species. Of several at a position, the first counts.
+    """A part of an alignment: tokens from a position of a contig on. Of several at a position, the first counts.
 
-    Parameters
-    ----------
-    contig, start : int
-        Number of the contig, and first position.
-    tokens : uint8 ndarray, shape (positions, species)
-    where : str
-        The file, and the line of the reference's row if there is one, for errors.
+    `where` is the file, and the line of the reference's row if there is one, for errors.
     """
 
     contig: int
@@ -83,8 +66,8 @@ def choose_species(names: Sequence[str], listed: Sequence[str] | None) -> tuple[
     return tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
 
 
-def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield pieces of about 1 MiB of complete lines, each with the number of its first line; gzip is recognised.
+def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of every line, with its end; gzip is recognised.
 
     `progress` is called with the fraction of the file that has been read.
 
@@ -93,39 +76,32 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
     UserError
         A file that cannot be read, is truncated or damaged, or has a line without end.
     """
-    line = 1
+    number = 0
     try:
-        with path.open("rb") as raw:
-            magic, size = raw.peek(18), max(path.stat().st_size, 1)
-            is_packed = magic.startswith(b"\x1f\x8b")
-            if is_packed and magic[12:14] == b"BC":
-                raw.seek(-min(len(_LAST), size), 2)
-                if raw.read() != _LAST:
-                    raise UserError(
-                        f"{path}: the file is truncated (the last block of bgzip is missing): fetch it again"
-                    )
-                raw.seek(0)
-            file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_packed else raw
-            while piece := file.read(PIECE):
-                rest = file.readline(LONGEST_LINE)
-                if len(rest) == LONGEST_LINE:
-                    number = line + piece.count(b"\n")
+        with path.open("rb", PIECE) as raw:
+            magic, size = raw.read(18), max(path.stat().st_size, 1)
+            raw.seek(0)
+            file: IO[bytes] = raw
+            if magic.startswith(b"\x1f\x8b"):
+                if magic[12:14] == b"BC":
+                    raw.seek(-min(len(_LAST), size), 2)
+                    if raw.read() != _LAST:
+                        raise UserError(
+                            f"{path}: the file is truncated (the last block of bgzip is missing): fetch it again"
+                        )
+                    raw.seek(0)
+                file = BufferedReader(gzip.GzipFile(fileobj=raw), PIECE)
+            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):
+                if len(line) == LONGEST_LINE:
                     raise UserError(f"{path}, line {number:,}: is longer than {LONGEST_LINE:,} bytes")
-                yield line, piece + rest
-                line += piece.count(b"\n") + rest.count(b"\n")
-                if progress is not None:
+                if progress is not None and number % _SHOWN == 1:
                     progress(min(raw.tell() / size, 1.0))
+                yield number, line
     except EOFError:
-        raise UserError(f"{path}: after line {line - 1:,}, the file is truncated: fetch it again") from None
+        raise UserError(f"{path}: after line {number:,}, the file is truncated: fetch it again") from None
     except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: after line {line - 1:,}, cannot be read ({reason}): fetch it again") from None
-
-
-def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every line, with its end; see :func:`read_pieces`."""
-    for first, piece in read_pieces(path, progress):
-        yield from enumerate(BytesIO(piece), first)
+        raise UserError(f"{path}: after line {number:,}, cannot be read ({reason}): fetch it again") from None
 
 
 def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -181,14 +157,18 @@ def kind_of(path: Path) -> Kind:
         if any((path / name).is_file() for name in (".zgroup", "zarr.json")):
             return "zarr"
         raise UserError(f"{path}: is a folder: name the MAF or FASTA files in it, or a zarr group")
-    _, beginning = next(read_pieces(path), (1, b""))
-    text = beginning.lstrip()
-    if not text:
+    is_empty = True
+    for _, line in read_lines(path):
+        text = line.strip()
+        is_empty &= not text
+        if text.startswith(b">"):
+            return "fasta"
+        if text.startswith(b"##maf") or text.split(None, 1)[:1] == [b"a"]:
+            return "maf"
+        if text and not text.startswith((b"#", b"track ")):
+            break
+    if is_empty:
         raise UserError(f"{path}: is empty")
-    if text.startswith(b">"):
-        return "fasta"
-    if b"\0" not in beginning and (text.startswith((b"##maf", b"track ")) or _BLOCK.search(beginning)):
-        return "maf"
     raise UserError(
         f"{path}, line 1: is neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
         "give one of them"

@@ -1,12 +1,12 @@
 """Values for every position of a store, such as conservation, from bedGraph or bigWig."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.files import atomic_path, exclusive, write_json
 from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
 from r2mae.genome.store.intervals import interval_lines, nothing_of
@@ -14,40 +14,17 @@ from r2mae.genome.store.sources import allocate, shown
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
-Dtype = Literal["float16", "float32"]
+_LARGEST = float(np.finfo(np.float16).max)
 Piece = tuple[str, int, int, int, Any]
 """Where values come from (for errors), contig, start, end, and the values."""
 
 
-def add_track(
-    store: AlignmentStore,
-    source: str | Path,
-    name: str,
-    *,
-    dtype: Dtype = "float16",
-    progress: Callable[[float], None] | None = None,
-) -> None:
-    """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store.
+def add_track(store: AlignmentStore, source: str | Path, name: str) -> None:
+    """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store, as float16: three digits of up to 65,504.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    source : path
-        Its intervals must not overlap; those of contigs that the store lacks are omitted.
-    name : str
-        Letters, digits, ``_`` and ``-``; an existing track of the name is replaced.
-    dtype : {"float16", "float32"}
-    progress : callable, optional
-        Called with the fraction of a bigWig's contigs that is done.
-
-    Raises
-    ------
-    UserError
-        Wrong lines (with file and line), no contig that the store has, values that the type cannot hold, a bigWig
-        without a library that reads it; or another process adds this track.
+    Intervals must not overlap; those of contigs that the store lacks are omitted. A name has letters, digits, ``_`` and
+    ``-``; an existing track of the name is replaced.
     """
-    if dtype not in ("float16", "float32"):
-        raise unknown("dtype", dtype, ("float16", "float32"))
     if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
         raise UserError(f"a track's name has letters, digits, _ and - alone, not {name!r}")
     path = Path(source).expanduser()
@@ -55,21 +32,20 @@ def add_track(
         raise UserError(f"{path}: there is no such file")
     with path.open("rb") as file:
         is_bigwig = file.read(4) in _BIGWIG
-    found = _bigwig(path, store.layout, progress) if is_bigwig else _bedgraph(path, store.layout)
+    found = _bigwig(path, store.layout) if is_bigwig else _bedgraph(path, store.layout)
     target = store.folder / TRACKS / f"{name}.npy"
     with exclusive(target):
         with atomic_path(target) as place:
-            _write(place, store.layout, np.dtype(dtype), found)
+            _write(place, store.layout, found)
             digest = digest_of(place)
             target.with_suffix(".json").unlink(missing_ok=True)
-        write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
+        write_json(target.with_suffix(".json"), {"dtype": "float16", "digest": digest, "source": path.name})
     store._tracks.pop(name, None)
 
 
-def _write(place: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:
-    values = allocate(place, dtype, layout.positions)
+def _write(place: Path, layout: Layout, pieces: Iterator[Piece]) -> None:
+    values = allocate(place, np.float16, layout.positions)
     values[:] = np.nan
-    largest = float(np.finfo(dtype).max)
     for where, contig, start, end, found in pieces:
         part = values[layout.offsets[contig] + start : layout.offsets[contig] + end]
         if not np.isnan(part).all():
@@ -78,8 +54,8 @@ def _write(place: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[P
                 f"{where}: overlaps an earlier interval at {layout.contigs[contig]}:{position + 1:,}: a position has "
                 "one value"
             )
-        if (most := float(np.fmax.reduce(np.abs(found).ravel(), initial=0.0))) > largest:
-            raise UserError(f"{where}: {most:g} is too large for {dtype}: give --dtype float32")
+        if (most := float(np.fmax.reduce(np.abs(found).ravel(), initial=0.0))) > _LARGEST:
+            raise UserError(f"{where}: {most:g} is larger than {_LARGEST:,.0f}: scale the values")
         part[:] = found
 
 
@@ -94,7 +70,7 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
         yield where, contig, start, end, value
 
 
-def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None) -> Iterator[Piece]:
+def _bigwig(path: Path, layout: Layout) -> Iterator[Piece]:
     """Read the contigs of the layout from a bigWig."""
     try:
         import pyBigWig  # type: ignore[import-not-found, unused-ignore]
@@ -106,7 +82,7 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
         shared = [name for name in layout.contigs if name in lengths]
         if not shared:
             raise UserError(f"{path}: {nothing_of(lengths, layout)}")
-        for done, name in enumerate(shared, 1):
+        for name in shared:
             number = layout.number(name)
             length = layout.lengths[number]
             if lengths[name] != length:
@@ -117,8 +93,6 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
             for first in range(0, length, _STEP):
                 last = min(first + _STEP, length)
                 yield f"{path}: {name}", number, first, last, np.asarray(opened.values(name, first, last, numpy=True))
-            if progress is not None:
-                progress(done / len(shared))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again") from None

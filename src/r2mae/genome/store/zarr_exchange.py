@@ -1,6 +1,5 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
-import shutil
 from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from r2mae.cache import create_once
 from r2mae.errors import UserError
-from r2mae.files import exclusive
 from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.sources import Build, Placed, Progress, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
@@ -30,24 +29,10 @@ def _read(where: str, read: Callable[[], Any]) -> Any:
         raise UserError(f"{where} cannot be read ({reason}): export or fetch it again") from None
 
 
-def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
-    """Return the names in an attribute, or None if it is missing."""
-    found = group.attrs.get(attribute)
-    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
-        raise UserError(f"{path}: its attribute {attribute!r} is not a list of names")
-    return found
-
-
 class ZarrGroup:
     """A zarr group with an array of letters for each contig, positions × species.
 
     Its attribute `species` names them; a group without it has the listed ones.
-
-    Raises
-    ------
-    UserError
-        Arrays that are no letters, of different numbers of species, or far longer than the files could fill, together
-        with the reference's own FASTA; or species that are not named.
     """
 
     def __init__(self, build: Build) -> None:
@@ -65,14 +50,14 @@ class ZarrGroup:
                     f"{path}: array {name!r} is {array.dtype} of shape {array.shape}, and not letters (S1) of "
                     "positions x species, as many as in the other arrays"
                 )
-        names = _named(path, group, "species") or listed
-        if names is None:
+        names, order = group.attrs.get("species", listed), group.attrs.get("contigs")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: does not name its {width[0]} species: list them, in order, with --species FILE")
         if not len(names) == len(set(names)) == width[0]:
             raise UserError(f"{path}: has {width[0]} species, and {len(set(names))} names are given for them")
         chosen = choose_species(names, listed)
-        self._columns = [list(names).index(name) for name in chosen]
-        order = _named(path, group, "contigs") or []
+        self._columns = [names.index(name) for name in chosen]
+        order = [str(name) for name in order] if isinstance(order, list) else []
         contigs = order if sorted(order) == sorted(self._arrays) else sorted(self._arrays)
         lengths = {name: int(self._arrays[name].shape[0]) for name in contigs}
         files = [*path.rglob("*"), *([build.reference] if build.reference else [])]
@@ -110,36 +95,24 @@ def export_zarr(store: AlignmentStore, out: Path, progress: Progress | None = No
     """Write a store as a zarr group (version 2), which appears when it is complete.
 
     Each contig is an array of letters (S1), positions × species; lower case is the reference's soft mask, N unknown.
-    The group's attributes name species and contigs.
-
-    Raises
-    ------
-    UserError
-        If the place is taken or another process writes it, a contig's name cannot be that of an array, or the store
-        has changed since it was made.
+    The group's attributes name species and contigs. A place that is taken is refused, as is a store that has changed.
     """
     layout = store.layout
     for name in layout.contigs:
         if "/" in name or "\\" in name or name.startswith((".", "__")):
             raise UserError(f"{store.folder}: a contig called {name!r} cannot be an array of a zarr group")
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    with exclusive(out):
-        if out.exists():
+    store.verify()
+    zarr = _read("zarr", lambda: import_module("zarr"))
+    with create_once(out) as unfinished:
+        if unfinished is None:
             raise UserError(f"{out}: exists: delete it, or name another folder")
-        store.verify()
-        shutil.rmtree(unfinished, ignore_errors=True)
-        try:
-            zarr = _read("zarr", lambda: import_module("zarr"))
-            group = zarr.open_group(str(unfinished), mode="w", zarr_format=2)
-            group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
-            for number, name in enumerate(layout.contigs):
-                tokens = store.tokens(number)
-                chunks = (min(_CHUNK, len(tokens)), tokens.shape[1])
-                array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
-                for begin in range(0, len(tokens), _CHUNK):
-                    array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
-                if progress is not None:
-                    progress("writing", int(layout.offsets[number + 1]) / layout.positions)
-            unfinished.rename(out)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        group = zarr.open_group(str(unfinished), mode="w", zarr_format=2)
+        group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
+        for number, name in enumerate(layout.contigs):
+            tokens = store.tokens(number)
+            chunks = (min(_CHUNK, len(tokens)), tokens.shape[1])
+            array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
+            for begin in range(0, len(tokens), _CHUNK):
+                array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
+            if progress is not None:
+                progress("writing", int(layout.offsets[number + 1]) / layout.positions)

@@ -1,6 +1,5 @@
 """What can be scored: single bases that take another's place. Everything else has a reason."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,13 +14,7 @@ REASONS = {
     "": "scored",
     "unknown_contig": "the store has no such contig",
     "outside_contig": "the position is past the contig's end, or below 1",
-    "no_allele": "an allele is missing",
-    "symbolic_allele": "an alternative such as <DEL>, * or a breakend",
-    "indel": "alleles of different lengths",
-    "several_bases": "more than one base changes",
-    "ambiguous_allele": "an allele holds an ambiguity code",
-    "invalid_allele": "an allele is no DNA",
-    "same_allele": "both alleles are the same",
+    "no_substitution": "an indel, several bases, a missing, symbolic or ambiguous allele, or no change",
     "reference_mismatch": "the store has another reference base there",
     "reference_unknown": "the store has no reference base there",
 }
@@ -29,9 +22,6 @@ REASONS = {
 
 _CODES = {reason: code for code, reason in enumerate(REASONS)}
 _BASES = {letter: code for code, letters in enumerate(("Aa", "Cc", "Gg", "Tt")) for letter in letters}
-_DNA = re.compile(r"[ACGTacgt]+")
-_IUPAC = re.compile(r"[ACGTUNRYSWKMBDHVacgtunryswkmbdhv]+")
-
 
 Allele = tuple[str, int, str, str]
 """An alternative: contig, position (counted from 1), reference and alternative allele."""
@@ -39,16 +29,9 @@ Allele = tuple[str, int, str, str]
 
 @dataclass(frozen=True)
 class Substitutions:
-    """Alternatives as numbers.
+    """Alternatives as numbers: contig, position counted from 0, and alleles as 0 to 3 for A, C, G, T.
 
-    Parameters
-    ----------
-    reasons : uint8 ndarray
-        Places in :data:`REASONS`; the other fields mean something where they are 0.
-    contigs, positions : int64 ndarray
-        Number of the contig, and position counted from 0.
-    refs, alts : int64 ndarray
-        A, C, G, T as 0 to 3.
+    These mean something where the reason, a place in :data:`REASONS`, is 0.
     """
 
     reasons: UInt8[np.ndarray, " n"]
@@ -77,9 +60,9 @@ def substitutions(alleles: Sequence[Allele], store: AlignmentStore) -> Substitut
     for place, (_, _, ref, alt) in enumerate(alleles):
         one, other = _BASES.get(ref), _BASES.get(alt)
         if one is None or other is None or one == other:
-            reason, shift = _longer(ref, alt)
-            if reason:
-                reasons[place] = _CODES[reason]
+            shift = _only_difference(ref, alt)
+            if shift is None:
+                reasons[place] = _CODES["no_substitution"]
                 continue
             one, other = _BASES[ref[shift]], _BASES[alt[shift]]
             positions[place] += shift
@@ -103,18 +86,9 @@ def _contig_numbers(names: Sequence[str], store: AlignmentStore) -> Int64[np.nda
     return np.array([known[name] for name in names], np.int64)
 
 
-def _longer(ref: str, alt: str) -> tuple[str, int]:
-    """Return why alleles are no single substitution, or else the place at which they differ."""
-    if ref in ("", ".") or alt in ("", "."):
-        return "no_allele", 0
-    if alt == "*" or alt[0] == "<" or "[" in alt or "]" in alt or alt[0] == "." or alt[-1] == ".":
-        return "symbolic_allele", 0
-    for allele in (ref, alt):
-        if not _DNA.fullmatch(allele):
-            return ("ambiguous_allele" if _IUPAC.fullmatch(allele) else "invalid_allele"), 0
-    if len(ref) != len(alt):
-        return "indel", 0
-    differ = [place for place, pair in enumerate(zip(ref.upper(), alt.upper(), strict=True)) if pair[0] != pair[1]]
-    if not differ:
-        return "same_allele", 0
-    return ("", differ[0]) if len(differ) == 1 else ("several_bases", 0)
+def _only_difference(ref: str, alt: str) -> int | None:
+    """Return the place of the only base in which alleles of equal length differ, or None."""
+    if len(ref) != len(alt) or not _BASES.keys() >= {*ref, *alt}:
+        return None
+    differ = [place for place, (one, other) in enumerate(zip(ref, alt, strict=True)) if _BASES[one] != _BASES[other]]
+    return differ[0] if len(differ) == 1 else None

@@ -8,15 +8,14 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from torch.nn.functional import one_hot
 
 from r2mae.errors import UserError
-from r2mae.genome.config import GenomeConfig
+from r2mae.genome.config import HELD_OUT, GenomeConfig, contrast_name, sides_of
 from r2mae.genome.data import GenomeData, species_columns
 from r2mae.genome.evaluate import composition
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, substitutions
 from r2mae.genome.variants.labelled import SMALLEST, Labelled, is_large, numbers, read_labelled
 from r2mae.genome.variants.metrics import Measure, blocks_of, correlation, ranking, with_intervals
-from r2mae.genome.variants.settings import BENIGN, HELD_OUT, contrast_name, sides_of
 from r2mae.genome.variants.sites import SiteLogs, scores_of, site_scorer
 from r2mae.training.validation import evaluating
 
@@ -24,21 +23,18 @@ _PSEUDOCOUNT = 0.25
 
 
 def model_scores(
-    config: GenomeConfig, model: WindowModel, data: GenomeData, *, progress: Callable[[int, int], None] | None = None
+    config: GenomeConfig,
+    model: AlignmentTransformer,
+    data: GenomeData,
+    *,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Measure a model on the variants that the configuration names.
 
-    Returns
-    -------
-    dict
-        ``variants``, how many have a score; ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of
-        classes, ``spearman_missense``; contrasts of classes, ``auroc_stop_gained_vs_synonymous``; all of these again
-        for variants at held-out positions, ``spearman_missense_held_out``; each with the ends of its interval.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
+    Returns ``variants``, how many have a score; ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of
+    classes, ``spearman_missense``; contrasts of classes, ``auroc_stop_gained_vs_synonymous``; all of these again for
+    variants at held-out positions, ``spearman_missense_held_out``; each with the ends of its interval. A UserError is
+    raised if none of the variants can be scored.
     """
     with evaluating(model):
         return _measured(config, data, site_scorer(data.store, model, config.data.window, progress=progress))
@@ -47,13 +43,7 @@ def model_scores(
 def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
     """Measure a baseline on the variants that the configuration names, as :func:`model_scores` does.
 
-    Parameters
-    ----------
-    config : GenomeConfig
-    name : str
-        ``alignment``, ``composition``, or a column of the file: high values are harmful, as those of phyloP and CADD,
-        or benign where ``:benign`` is added to the name.
-    data : GenomeData
+    It is ``alignment``, ``composition``, or a column of the file: high values are harmful, as those of phyloP and CADD.
     """
     if name == "alignment":
         return _measured(config, data, alignment_logs(data))
@@ -94,8 +84,7 @@ def _measured(config: GenomeConfig, data: GenomeData, predictor: SiteLogs | str)
 
     Variants at positions that the model has not learned are also measured by themselves.
     """
-    column = predictor.removesuffix(BENIGN) if isinstance(predictor, str) else None
-    read = read_labelled(config.evaluation, [] if column is None else [column])
+    read = read_labelled(config.evaluation, [predictor] if isinstance(predictor, str) else [])
     found = substitutions(read.table[0].tolist(), data.store)
     if found.reasons.all():
         most = list(REASONS)[int(np.bincount(found.reasons).argmax())]
@@ -103,8 +92,7 @@ def _measured(config: GenomeConfig, data: GenomeData, predictor: SiteLogs | str)
             f"{config.evaluation.variants}: none of the variants can be scored with this store ({REASONS[most]})"
         )
     if isinstance(predictor, str):
-        values = numbers(read.table[column]) * (1 if predictor.endswith(BENIGN) else -1)
-        scores = np.where(found.reasons == 0, values, np.nan)
+        scores = np.where(found.reasons == 0, -numbers(read.table[predictor]), np.nan)
     else:
         scores = scores_of(found, predictor).astype(np.float64)
     usable = np.isfinite(scores)

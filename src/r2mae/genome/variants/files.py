@@ -1,4 +1,4 @@
-"""Files of variants: VCF, tables of text, Parquet, and all substitutions of a region; rows are written as they were.
+"""Files of variants: VCF, tables of text, and Parquet; rows are written as they were.
 
 Rows of a VCF stay text: records of pysam round the numbers of INFO, and cannot be written if the header does not
 declare their contig and keys.
@@ -18,21 +18,19 @@ from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError, nearest
 from r2mae.files import atomic_path
-from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.sources import name_of, read_lines
-from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.variants.alleles import REASONS, Allele
 
 Kind = Literal["vcf", "tsv", "csv", "parquet"]
 REASON = "_reason"
 """What the name of the column with the reasons ends in, after that of the scores."""
 
-_SUFFIXES: dict[Kind, tuple[str, ...]] = {
-    "vcf": (".vcf",),
-    "tsv": (".tsv", ".txt", ".tab"),
-    "csv": (".csv",),
-    "parquet": (".parquet", ".pq"),
+_KINDS: dict[str, Kind] = {
+    ".vcf": "vcf",
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".parquet": "parquet",
 }
 _SPELLINGS = {
     "chrom": ("chrom", "chromosome", "contig", "chr"),
@@ -42,23 +40,13 @@ _SPELLINGS = {
 }
 _ADVICE = "name its columns chrom, pos, ref, alt"
 _WORDS = list(REASONS)
-_READ = 1 << 16  # positions of a region that are read at a time
-_GROUP = 1 << 26  # bytes of a row group of Parquet, about
 _FIXED = ["#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO"]
 _INFO = 7  # its column
 _DECLARED = "##INFO=<ID="
 
 
 class Block(NamedTuple):
-    """Some consecutive rows of a file, and their alternatives.
-
-    Parameters
-    ----------
-    rows : list of str, or a record batch of pyarrow
-    owners : list of int
-        The row of each alternative; a row of a VCF may have several.
-    alleles : list of Allele
-    """
+    """Consecutive rows of a file (texts, or a record batch of pyarrow), their alternatives, and the row of each."""
 
     rows: Any
     owners: list[int]
@@ -90,25 +78,16 @@ def text_file(path: Path) -> Iterator[Callable[[str], Any]]:
 def kind_of(path: Path) -> Kind | None:
     """Return the format of a name, None for no format of variants."""
     name = path.name.lower()
-    bare = name.removesuffix(".gz").removesuffix(".bgz")
-    found = (kind for kind, suffixes in _SUFFIXES.items() if (name if kind == "parquet" else bare).endswith(suffixes))
-    return next(found, None)
+    kind = _KINDS.get(Path(name.removesuffix(".gz").removesuffix(".bgz")).suffix)
+    return None if kind == "parquet" and not name.endswith(".parquet") else kind
 
 
 def open_variants(path: Path) -> "Variants":
-    """Open a file of variants.
-
-    Raises
-    ------
-    UserError
-        No such file, a format that is not read, or no columns for contig, position and alleles.
-    """
+    """Open a file of variants, which needs columns for contig, position and alleles."""
     kind = kind_of(path)
-    if path.name.lower().endswith((".bcf", ".bcf.gz")):
-        raise UserError(f"{path}: BCF is not read: bcftools view -Oz -o {path.stem}.vcf.gz {path}")
     if kind is None:
         formats = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
-        raise UserError(f"{path}: variants are read from {formats}")
+        raise UserError(f"{path}: variants are read from {formats}, not BCF; r2mae logits takes regions")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
@@ -117,9 +96,8 @@ def open_variants(path: Path) -> "Variants":
 def check_output(output: Path, kind: Kind) -> None:
     """Refuse an output of another format than the input has."""
     if kind_of(output) != kind:
-        suffix = _SUFFIXES[kind][0]
-        also = "" if kind == "parquet" else f" or {suffix}.gz"
-        raise UserError(f"{output}: the rows are written as they were read: name a file that ends in {suffix}{also}")
+        also = "" if kind == "parquet" else f" or .{kind}.gz"
+        raise UserError(f"{output}: the rows are written as they were read: name a file that ends in .{kind}{also}")
 
 
 def _find_columns(names: Sequence[str], where: str) -> list[int]:
@@ -144,18 +122,7 @@ def _bounded(position: int) -> int:
 class Variants:
     """Rows of variants that can be scored: a VCF or a table of text (.tsv, .csv), plain, bgzip or gzip.
 
-    A row is a line: also in a .csv, no field has a line break.
-
-    Parameters
-    ----------
-    path : Path
-    kind : {"vcf", "tsv", "csv", "parquet"}
-        The format, also of the output.
-
-    Raises
-    ------
-    UserError
-        No line that names columns, or no columns for contig, position and alleles.
+    A row is a line: also in a .csv, no field has a line break. The output has the same format.
     """
 
     names: tuple[str, ...]
@@ -203,14 +170,7 @@ class Variants:
             raise UserError(f"{self.path}, line {line:,}: {error}") from None
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones.
-
-        Raises
-        ------
-        UserError
-            For a row of another number of columns than the header, a position that is no whole number, or a damaged
-            file.
-        """
+        """Yield blocks of about so many rows, always the same ones; a wrong row raises a UserError."""
         lines, most = self._lines(), max(self.places) + 1
         next(lines)
         while some := list(islice(lines, size)):
@@ -286,53 +246,33 @@ class Variants:
 
 
 class ParquetVariants(Variants):
-    """A Parquet file, whose rows are record batches of pyarrow; no more than a batch is read at a time.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
-    """
+    """A Parquet file, whose rows are record batches of pyarrow; all of it is in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.kind = path, "parquet"
-        with self._opened() as file:
-            self.schema = file.schema_arrow
-        self.names = tuple(self.schema.names)
-        self.places = _find_columns(self.names, str(path))
-        position = self.schema.field(self.places[1])
-        from pyarrow.types import is_integer
-
-        if not is_integer(position.type):
-            raise UserError(f"{path}: {position.name} holds {position.type}, and positions are whole numbers")
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        """Yield the file; errors of the library become one line."""
         try:
             import pyarrow
-            from pyarrow.parquet import ParquetFile
+            from pyarrow.parquet import read_table
         except ImportError:
             raise UserError("Parquet needs pyarrow: pip install pyarrow") from None
         try:
-            with ParquetFile(self.path) as file:
-                yield file
+            self.table = read_table(path)
         except (pyarrow.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{self.path}: is no Parquet file that can be read ({reason}): fetch it again") from None
+            raise UserError(f"{path}: is no Parquet file that can be read ({reason}): fetch it again") from None
+        self.names = tuple(self.table.column_names)
+        self.places = _find_columns(self.names, str(path))
+        position = self.table.schema.field(self.places[1])
+        if not pyarrow.types.is_integer(position.type):
+            raise UserError(f"{path}: {position.name} holds {position.type}, and positions are whole numbers")
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of at most so many rows."""
-        with self._opened() as file:
-            for rows in file.iter_batches(batch_size=size):
-                contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
-                whole = [_bounded(one or 0) for one in positions]
-                alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
-                yield Block(rows, list(range(len(rows))), alleles)
+        for rows in self.table.to_batches(max_chunksize=size):
+            contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
+            whole = [_bounded(one or 0) for one in positions]
+            alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
+            yield Block(rows, list(range(len(rows))), alleles)
 
     def values(self, block: Block, column: str) -> list[str]:
         """Return the values of a column."""
@@ -341,51 +281,15 @@ class ParquetVariants(Variants):
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
         """Write all rows with their scores and reasons, one of which is null."""
         import pyarrow as arrow
-        from pyarrow.parquet import ParquetWriter
+        from pyarrow.parquet import write_table
 
-        schema = self.schema.append(arrow.field(column, arrow.float32()))
-        schema = schema.append(arrow.field(column + REASON, arrow.string()))
-        group, held = list[Any](), 0
-        with atomic_path(output) as path, ParquetWriter(path, schema) as writer:
-            for (rows, _, _), scores, codes in scored:
-                reasons = arrow.array([_WORDS[code] or None for code in codes.tolist()], arrow.string())
-                more = [arrow.array(scores, mask=np.isnan(scores)), reasons]
-                group.append(arrow.RecordBatch.from_arrays([*rows.columns, *more], schema=schema))
-                held += group[-1].nbytes
-                if held >= _GROUP:
-                    writer.write_table(arrow.Table.from_batches(group))
-                    group, held = [], 0
-            writer.write_table(arrow.Table.from_batches(group, schema))
-
-
-class RegionVariants(Variants):
-    """All three alternatives of every base of some regions; positions without a reference base are omitted.
-
-    Parameters
-    ----------
-    store : AlignmentStore
-    regions : sequence of str
-        Contigs, intervals such as chr1:1,001-2,000 (counted from 1), or BED files.
-
-    Raises
-    ------
-    UserError
-        For a region that the store has not.
-    """
-
-    def __init__(self, store: AlignmentStore, regions: Sequence[str]) -> None:
-        self.store, self.intervals = store, read_regions(regions, store.layout)
-        super().__init__(Path("the regions"), "tsv")
-
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        yield 1, "\t".join(_SPELLINGS)
-        for contig, start, end in self.intervals.rows():
-            for first in range(start, end, _READ):
-                tokens = self.store.reference_windows(np.array([contig]), np.array([first]), min(_READ, end - first))[0]
-                for place in np.flatnonzero(tokens < GAP).tolist():
-                    ref = LETTERS[tokens[place]]
-                    for alt in LETTERS[:GAP].replace(ref, ""):
-                        yield 1, f"{self.store.contigs[contig]}\t{first + place + 1}\t{ref}\t{alt}"
+        scores, words = list[float | None](), list[str | None]()
+        for _, found, codes in scored:
+            scores += [None if isnan(score) else score for score in found.tolist()]
+            words += [_WORDS[code] or None for code in codes.tolist()]
+        table = self.table.append_column(column, arrow.array(scores, arrow.float32()))
+        with atomic_path(output) as path:
+            write_table(table.append_column(column + REASON, arrow.array(words, arrow.string())), path)
 
 
 def _texts(values: Iterable[Any]) -> list[str]:

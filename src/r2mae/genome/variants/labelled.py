@@ -11,9 +11,8 @@ from jaxtyping import Bool, Float64
 
 from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
+from r2mae.genome.config import HELD_OUT, GenomeEvaluationConfig, contrast_name, sides_of
 from r2mae.genome.variants.files import open_variants
-from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
-from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +27,6 @@ _RANKING = (
 )
 _CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1)),)
 _ROWS = 65_536
-_ROW_BYTES = 400  # of a variant that has been read: what joining the tables and measuring still take
 _WORDS = {"1": 1.0, "true": 1.0, "yes": 1.0, "1.0": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "0.0": 0.0}
 _MISSING = ("", ".", "na", "nan")
 
@@ -37,17 +35,8 @@ _MISSING = ("", ".", "na", "nan")
 class Labelled:
     """Variants that have a label.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns of the file as text, and 0, the alleles.
-    labels : float64 ndarray
-        1 and 0 where the label has two values.
-    binary : bool
-    of_class : ndarray of str
-        The class of each variant.
-    classes, small : tuple of str
-        Classes that are large enough to be measured by themselves, and the others.
+    The table has columns of the file as text, and 0, the alleles. Labels with two values (`binary`) are 1 and 0. Of the
+    classes, the `small` ones are not measured by themselves.
     """
 
     table: "pd.DataFrame"
@@ -58,26 +47,17 @@ class Labelled:
     small: tuple[str, ...]
 
 
-def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
-    """Read variants, and of `more` columns than those that the settings name.
-
-    Raises
-    ------
-    UserError
-        No such file or column, a label that is neither two values nor numbers, no rows, or a contrast of classes that
-        there are not; or more rows than the memory holds.
-    """
+def read_labelled(settings: GenomeEvaluationConfig, more: Sequence[str] = ()) -> Labelled:
+    """Read variants, and of `more` columns than those that the settings name."""
     import pandas as pd
 
     path = Path(settings.variants or "").expanduser()
     source = open_variants(path)
     named = {*filter(None, (settings.label, settings.classes)), *more}
-    tables, rows = list[pd.DataFrame](), 0
-    for block in source.blocks(_ROWS):
-        tables.append(pd.DataFrame({0: block.alleles} | {name: source.values(block, name) for name in named}))
-        rows, free = rows + len(tables[-1]), available_memory()
-        if free is not None and rows * _ROW_BYTES > free:
-            raise UserError(f"{path}: {rows:,} variants and more do not fit into the free memory: give a part of them")
+    tables = [
+        pd.DataFrame({0: block.alleles} | {name: source.values(block, name) for name in named})
+        for block in source.blocks(_ROWS)
+    ]
     if not tables:
         raise UserError(f"{path}: has no variants")
     table = pd.concat(tables, ignore_index=True)
@@ -103,7 +83,9 @@ def is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], 
     return min(int((labels[chosen] == value).sum()) for value in (0, 1)) >= SMALLEST
 
 
-def _labels(column: "pd.Series[str]", settings: VariantSettings, path: Path) -> tuple[Float64[np.ndarray, " n"], bool]:
+def _labels(
+    column: "pd.Series[str]", settings: GenomeEvaluationConfig, path: Path
+) -> tuple[Float64[np.ndarray, " n"], bool]:
     """Return labels as numbers, NaN where one is missing, and whether they are two values."""
     texts = column.str.strip().str.lower()
     texts = texts.mask(texts.isin(_MISSING))
@@ -137,7 +119,7 @@ def numbers(texts: "pd.Series[str]") -> Float64[np.ndarray, " n"]:
     return found
 
 
-def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
+def shape_of(settings: GenomeEvaluationConfig) -> tuple[bool, tuple[str, ...]]:
     """Return whether the label has two values, and the classes that are measured.
 
     The file is read once for each modification time. Variants that cannot be measured on raise a UserError.
@@ -147,7 +129,7 @@ def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=8)
-def _read_shape(settings: VariantSettings, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
+def _read_shape(settings: GenomeEvaluationConfig, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
     read = read_labelled(settings)
     if read.small:
         few = f"{SMALLEST} variants of each label" if read.binary else f"{SMALLEST} variants"
@@ -156,7 +138,7 @@ def _read_shape(settings: VariantSettings, stamp: tuple[int, int]) -> tuple[bool
     return read.binary, read.classes
 
 
-def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
+def metrics_on(settings: GenomeEvaluationConfig) -> tuple[Metric, ...]:
     """Return the metrics of variants, the most important first; none without variants."""
     if settings.variants is None:
         return ()

@@ -79,17 +79,13 @@ def correlation(labels: Float64[np.ndarray, " n"], scores: Float64[np.ndarray, "
     return measure
 
 
-def blocks_of(
-    contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"], span: int = SPAN
-) -> Int64[np.ndarray, " n"]:
-    """Number the blocks of so many neighbouring positions that variants lie in."""
-    found: Int64[np.ndarray, " n"] = np.unique(contigs << 40 | positions // span, return_inverse=True)[1]
+def blocks_of(contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Number the blocks of :data:`SPAN` neighbouring positions that variants lie in."""
+    found: Int64[np.ndarray, " n"] = np.unique(contigs << 40 | positions // SPAN, return_inverse=True)[1]
     return found
 
 
-def with_intervals(
-    measure: Measure, blocks: Int64[np.ndarray, " n"], *, resamples: int = RESAMPLES
-) -> dict[str, float]:
+def with_intervals(measure: Measure, blocks: Int64[np.ndarray, " n"]) -> dict[str, float]:
     """Measure, and add ends of 95 % intervals as ``NAME_blocks_low`` and ``NAME_blocks_high``.
 
     Whole blocks (each variant has the number of its block, from 0) are drawn with replacement, as variants of
@@ -98,7 +94,7 @@ def with_intervals(
     found = measure(np.ones(len(blocks)))
     count = int(blocks.max()) + 1
     drawn: dict[str, list[float]] = {name: [] for name in found}
-    for number in range(resamples if count > 1 else 0):
+    for number in range(RESAMPLES if count > 1 else 0):
         chosen = (uniforms(_KEY.fold(number), count) * count).astype(np.int64)
         weights = np.bincount(chosen, minlength=count)[blocks].astype(np.float64)
         for name, value in (measure(weights) if weights.any() else {}).items():
@@ -107,7 +103,7 @@ def with_intervals(
     for name, value in found.items():
         scores[name] = value
         usable = [one for one in drawn[name] if np.isfinite(one)]
-        if len(usable) > resamples // 2:
+        if len(usable) > RESAMPLES // 2:
             low, high = np.quantile(usable, [0.025, 0.975])
             scores |= {f"{name}_blocks_low": float(low), f"{name}_blocks_high": float(high)}
     return scores

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float32, Int64
 
 from r2mae.genome.data import species_columns
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import POSITION, SHIFT
-from r2mae.genome.store.tokens import reverse_complement
-from r2mae.genome.task import MASK, WindowModel
+from r2mae.genome.store.tokens import MASK, reverse_complement
 from r2mae.genome.variants.alleles import Substitutions
 
 ROWS = 128
@@ -22,7 +22,7 @@ SiteLogs = Callable[[Int64[np.ndarray, " sites"], Int64[np.ndarray, " sites"]], 
 
 def site_scorer(
     store: AlignmentStore,
-    model: WindowModel,
+    model: AlignmentTransformer,
     window: int,
     *,
     rows: int = ROWS,
@@ -34,17 +34,8 @@ def site_scorer(
     the site has another column. Of a contig that is shorter than the window it holds all, and is unknown behind it. The
     strands' windows mirror each other: a genome and its reverse complement have the same scores.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    model : WindowModel
-        Its species are found in the store by name; a UserError is raised if some are missing.
-    window : int
-        Positions.
-    rows : int
-        Windows of a forward pass.
-    progress : callable, optional
-        Called with the number of sites done and the total.
+    `rows` windows are predicted in a forward pass; `progress` is called with the number of sites done and the total.
+    Species of the model that the store lacks raise a UserError.
     """
     step, device = max(rows // 2, 1), next(model.parameters()).device
     columns = species_columns(store, model.species)

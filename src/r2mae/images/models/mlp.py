@@ -14,22 +14,12 @@ __all__ = ["MLPAutoencoder", "Settings", "build"]
 
 
 class MLPAutoencoder(PixelAutoencoder):
-    """pixels → hidden → latent → pixels.
+    """pixels → hidden → latent → pixels; see :class:`~r2mae.images.models.MLPSettings`.
 
     Both hidden layers have batch (or layer) normalisation and ReLU, the output a sigmoid. The representation that
-    probes use is the second hidden layer.
-
-    Parameters
-    ----------
-    pixels : int
-        Number of values of an image (784 for MNIST).
-    hidden, latent : int
-        Widths of the hidden layers (paper: 16 or 512, and 16, 32, 64, 256 or 1024).
-    norm : {"batch", "layer"}
-        Normalisation of the hidden layers (paper: batch).
-    mask_input : bool
-        Whether the first layer also has an input for each value of the mask (ours, not the paper's). Their weights,
-        `mask_layer`, are drawn last: all others start as in the same run without them.
+    probes use is the second hidden layer. With `mask_input` the first layer also has an input for each value of the
+    mask (ours, not the paper's). Their weights, `mask_layer`, are drawn last: all others start as in the same run
+    without them.
     """
 
     def __init__(

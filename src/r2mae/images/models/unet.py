@@ -60,24 +60,16 @@ class UNet(nn.Module):
 
     Images stay in memory with the colours last: convolutions are faster in this layout (benchmarks/unet.py).
 
-    Parameters
-    ----------
-    colours : int
-        Channels of the images, 1 or 3.
-    channels : int
-        Channels of the first block; twice as many at each level below.
-    mask_channels : int
-        Further channels of the first convolution, for the mask (ours, not the paper's): 0, 1 for a mask that the
-        colours share, or `colours`. Their weights, `mask_layer`, are drawn last: all others start as without them.
+    `channels` are those of the first block, with twice as many at each level below, and `mask_channels` further ones of
+    the first convolution, for the mask (ours, not the paper's): 0, 1 for a mask that the colours share, or `colours`.
+    Their weights, `mask_layer`, are drawn last: all others start as without them.
     """
 
     def __init__(self, colours: int, channels: int = 16, *, mask_channels: int = 0) -> None:
         super().__init__()
         self.colours = colours
         widths = [channels << level for level in range(_LEVELS + 1)]
-        rising = list(
-            zip(widths[-2::-1], widths[:0:-1], strict=True)
-        )  # (this level, the level below), from the bottom up
+        rising = list(zip(widths[-2::-1], widths[:0:-1], strict=True))  # (level, the one below), from the bottom up
         self.down = nn.ModuleList(_ConvBlock(*pair) for pair in zip([colours, *widths], widths[:-1], strict=False))
         self.bottleneck = _ConvBlock(widths[-2], widths[-1])
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
@@ -149,13 +141,7 @@ class _ConvBlock(nn.Sequential):
 
 @dataclass(frozen=True)
 class UNetTask(PixelTask):
-    """Hide pixels of images that keep their shape, of the colours of a pixel all or each independently (`together`).
-
-    Parameters
-    ----------
-    colours : int
-        Channels of the images.
-    """
+    """Hide pixels of images that keep their shape, of the colours of a pixel all or each independently (`together`)."""
 
     _: KW_ONLY
     colours: int

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,62 +10,15 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from r2mae.domains.base import Domain
-from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
 from r2mae.images.models.vit_mae.model import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
-from r2mae.images.weight_conversion.names import State, for_transformers
-from r2mae.masking.ratios import is_scheduled
-from r2mae.training.config import RunConfig
-from r2mae.training.folder import RunFolder
-from r2mae.training.metrics import read_metrics
-from r2mae.training.saving import load_model
+from r2mae.images.weight_conversion.load import FinishedModel, State, for_transformers, read_finished
 
 _PICKLED = (".pth", ".pt")
 _BILINEAR = 2  # as PIL numbers it
 _COLOURS = 3
-
-
-@dataclass(frozen=True)
-class FinishedModel:
-    """A finished vision transformer: a masked autoencoder, or a classifier.
-
-    Parameters
-    ----------
-    state : mapping of str to tensor
-        Its weights, under our names.
-    architecture : mapping
-        Of the masked autoencoder, as in ``model.json`` of its run.
-    ratio : float, optional
-        Mean mask ratio of its pretraining.
-    classes : tuple of str
-        Names of a classifier's classes.
-    pool : {"class", "mean"}
-        What it classifies: the class token, or the mean over patches.
-    crop : bool
-        Whether images that are not square lost the ends of their longer side; else they were squashed.
-    """
-
-    state: State
-    architecture: Mapping[str, Any]
-    ratio: float | None = None
-    classes: tuple[str, ...] = ()
-    pool: str = "class"
-    crop: bool = False
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        height, width = self.architecture["shape"][:2]
-        return int(height), int(width)
-
-    @property
-    def encoder(self) -> State:
-        """The weights without those of the decoder and the head."""
-        other = ("decoder_", "mask_token", "head.")
-        return {name: value for name, value in self.state.items() if not name.startswith(other)}
 
 
 def to_timm(run: Path, output: Path) -> str:
@@ -111,32 +63,6 @@ def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
     state = for_transformers(made.encoder, "") if encoder else for_transformers(made.state)
     _write_folder(output, state, _transformers_config(made, kind), _processor_config(made))
     return f"{kind}.from_pretrained opens it{note}"
-
-
-def read_finished(run: Path) -> FinishedModel:
-    """Read a finished run.
-
-    Raises
-    ------
-    UserError
-        If it is not finished or damaged, or its model is none that other libraries have.
-    """
-    folder = RunFolder(run)
-    domain = domain_of_run(folder.read_config(), run)
-    architecture = folder.description.architecture if folder.trained else {}
-    model = architecture.get("encoder", architecture).get("model") if folder.trained else "vit-mae"
-    if domain.name != "images" or model != "vit-mae":
-        described = f"model {str(model)[:40]!r}" if domain.name == "images" else f"domain {domain.name}"
-        raise UserError(
-            f"{run} is a run of the {described}, which timm, transformers and MAE have not: name one of vit-mae"
-        )
-    config, _, network = load_model(run, domain)
-    state = {name: value.detach() for name, value in network.state_dict().items()}
-    crop = getattr(config.data, "resize_mode", "squash") == "crop"
-    if "classes" in architecture:
-        classes = tuple(map(str, architecture["classes"]))
-        return FinishedModel(state, architecture["encoder"], None, classes, architecture["pool"], crop)
-    return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)
 
 
 def _timm_options(made: FinishedModel) -> str:
@@ -219,20 +145,6 @@ def _processor_config(made: FinishedModel) -> dict[str, Any]:
         "image_mean": mean,
         "image_std": deviation,
     }
-
-
-def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
-    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one.
-
-    Of a ratio with a schedule it is the mean over the steps that the run took.
-    """
-    steps = folder.description.steps
-    epoch = None if config.optimizer.steps else steps / config.optimizer.epochs
-    ratio = config.scheme.bind(steps, epoch).ratio
-    if is_scheduled(ratio) and folder.metrics_file.is_file():
-        return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
-    values, weights = ratio.nodes()
-    return round(float(np.dot(values, weights) / np.sum(weights)), 4)
 
 
 def _write_folder(output: Path, state: State, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:

@@ -1,43 +1,77 @@
-"""Start a model with the weights of a file or folder: what fits is taken, what is missing stays random.
+"""Weights of vision transformers: our names and those of other libraries, and a model that starts from a file.
 
-No code of the file is run. The weights of other libraries are renamed to our names.
+Our names are those of the original MAE, and its encoder's are timm's. transformers keeps queries, keys and values
+apart, where MAE and timm have one matrix ``qkv``. Its names changed with version 5; both are read, and the older are
+written, which every version opens.
+
+What fits is taken, what is missing stays random, and no code of a file is run.
 """
 
 import argparse
 import math
 import pickle
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from r2mae.domains.base import Domain
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.images.formats import reading
 from r2mae.images.listing import listed
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN
-from r2mae.images.weight_conversion.export import read_finished
-from r2mae.images.weight_conversion.names import (
-    PATCHES,
-    State,
-    count_layers,
-    from_transformers,
-    is_transformers,
-    unwrapped,
-)
+from r2mae.masking.ratios import is_scheduled
+from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
+from r2mae.training.metrics import read_metrics
 from r2mae.training.records import read_json
+from r2mae.training.saving import load_model
 
-Table = Float[Tensor, "1 tokens width"]
-Found = Float[Tensor, "1 others width"]
+State = dict[str, Tensor]
+
+PATCHES = "patch_embed.proj.weight"
+"""A name of every such model; its shape is (width, channels, patch, patch)."""
+
+# Our names, those of transformers that every version reads, and others since version 5: where a name begins, and in it
+# after the number of a layer.
+_NAMES = (
+    ("cls_token", "embeddings.cls_token"),
+    ("pos_embed", "embeddings.position_embeddings"),
+    ("patch_embed.proj.", "embeddings.patch_embeddings.projection."),
+    ("blocks.", "encoder.layer.", "layers."),
+    ("norm.", "layernorm."),
+    ("decoder_embed.", "decoder.decoder_embed."),
+    ("mask_token", "decoder.mask_token"),
+    ("decoder_pos_embed", "decoder.decoder_pos_embed"),
+    ("decoder_blocks.", "decoder.decoder_layers.", "decoder.decoder_encoder.layer."),
+    ("decoder_norm.", "decoder.decoder_norm."),
+    ("decoder_pred.", "decoder.decoder_pred."),
+    ("head.", "classifier."),
+    ("norm1.", "layernorm_before."),
+    ("attn.query.", "attention.attention.query.", "attention.q_proj."),
+    ("attn.key.", "attention.attention.key.", "attention.k_proj."),
+    ("attn.value.", "attention.attention.value.", "attention.v_proj."),
+    ("attn.proj.", "attention.output.dense.", "attention.o_proj."),
+    ("norm2.", "layernorm_after."),
+    ("mlp.fc1.", "intermediate.dense."),
+    ("mlp.fc2.", "output.dense."),
+)
+_QKV = ("query", "key", "value")
+_ENCODER = ("embeddings.", "encoder.", "layernorm.")  # beginnings of transformers' names of an encoder
+_VIT = "vit."
+_STOCK_PATCHES = "embeddings.patch_embeddings.projection.weight"
 
 _EXPECTED = (
     "expected a run folder of vit-mae, a folder of transformers (ViTMAEForPreTraining, ViTModel or "
@@ -47,7 +81,6 @@ _NESTED = ("model", "state_dict", "model_state_dict", "module")
 _IN_A_FOLDER = ("model.safetensors", "pytorch_model.bin")
 _TYPES = ("vit_mae", "vit")
 _SHOWN = 3  # names that an error repeats
-_MAX_DEPTH = 3
 _DECODER = ("decoder_", "mask_token")
 # Of classifiers, and of other losses: no part of what is pretrained here.
 _OMITTED = (
@@ -58,26 +91,138 @@ _CLOSE = 1e-3
 _SINE_ERROR = 5e-3  # the largest change of sines that are stored in 16 bits
 
 
+def count_layers(names: Iterable[str], prefix: str) -> int:
+    """Return the number of layers in names such as ``blocks.0.norm1.bias``, for the prefix ``blocks``."""
+    return len({name.removeprefix(f"{prefix}.").split(".")[0] for name in names if name.startswith(f"{prefix}.")})
+
+
+def _renamed(name: str, *, ours: bool) -> str:
+    """Return our name (`ours`) or transformers' for the other one; a name that the table lacks stays."""
+    for mine, *theirs in _NAMES:
+        for known in theirs if ours else (mine,):
+            name = re.sub(rf"(^|\.\d+\.){re.escape(known)}", rf"\g<1>{mine if ours else theirs[0]}", name)
+    return name
+
+
+def unwrapped(state: Mapping[str, Tensor]) -> State:
+    """Remove what wrappers put before every name, such as ``module.``, ``_orig_mod.`` or ``vit.``."""
+    for known in (PATCHES, _STOCK_PATCHES):
+        if found := next((name for name in state if f".{name}".endswith(f".{known}")), None):
+            for wrapper in found.removesuffix(known).split(".")[:-1]:
+                state = {name.removeprefix(f"{wrapper}."): value for name, value in state.items()}
+            break
+    return dict(state)
+
+
+def is_transformers(names: Iterable[str]) -> bool:
+    """Return whether names are those of a ViT of transformers."""
+    return any(name.removeprefix(_VIT) == _STOCK_PATCHES for name in names)
+
+
+def from_transformers(state: Mapping[str, Tensor]) -> State:
+    """Rename the parameters of a ViT of transformers; those that we do not have keep their names."""
+    found: State = {}
+    projections: dict[str, State] = defaultdict(dict)
+    for name, value in state.items():
+        bare = name.removeprefix(_VIT)
+        ours = _renamed(bare, ours=True)
+        if parts := re.fullmatch(r"(.+\.attn\.)(query|key|value)(\..+)", ours):
+            projections[f"{parts[1]}qkv{parts[3]}"][parts[2]] = value
+        else:
+            found[name if ours == bare else ours] = value
+    for ours, three in projections.items():
+        if missing := [part for part in _QKV if part not in three]:
+            raise UserError(f"{ours} has no {' and no '.join(missing)} projection: the file is not complete")
+        found[ours] = torch.cat([three[part] for part in _QKV])
+    return found
+
+
+def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
+    """Rename our parameters to those of transformers' ``ViTMAEForPreTraining`` or ``ViTForImageClassification``.
+
+    They may lack a decoder and a ``head``. The prefix of the encoder is empty for a ``ViTModel``.
+    """
+    parts: State = {}
+    for name, value in state.items():
+        if ".qkv." in name:
+            three = zip(_QKV, value.chunk(3), strict=True)
+            parts |= {name.replace("qkv", part): matrix.clone() for part, matrix in three}
+        else:
+            parts[name] = value
+    renamed = {_renamed(name, ours=False): value for name, value in parts.items()}
+    return {prefix * name.startswith(_ENCODER) + name: value for name, value in renamed.items()}
+
+
+@dataclass(frozen=True)
+class FinishedModel:
+    """A finished vision transformer, under our names: a masked autoencoder, or a classifier of `classes`.
+
+    `architecture` is that of the masked autoencoder, `ratio` the mean mask ratio of its pretraining, `pool` what a
+    classifier takes: the class token, or the mean over patches. With `crop`, images that were not square lost the ends
+    of their longer side; else they were squashed.
+    """
+
+    state: State
+    architecture: Mapping[str, Any]
+    ratio: float | None = None
+    classes: tuple[str, ...] = ()
+    pool: str = "class"
+    crop: bool = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        height, width = self.architecture["shape"][:2]
+        return int(height), int(width)
+
+    @property
+    def encoder(self) -> State:
+        """The weights without those of the decoder and the head."""
+        other = ("decoder_", "mask_token", "head.")
+        return {name: value for name, value in self.state.items() if not name.startswith(other)}
+
+
+def read_finished(run: Path) -> FinishedModel:
+    """Read a finished run."""
+    folder = RunFolder(run)
+    domain = domain_of_run(folder.read_config(), run)
+    architecture = folder.description.architecture if folder.trained else {}
+    model = architecture.get("encoder", architecture).get("model") if folder.trained else "vit-mae"
+    if domain.name != "images" or model != "vit-mae":
+        described = f"model {str(model)[:40]!r}" if domain.name == "images" else f"domain {domain.name}"
+        raise UserError(
+            f"{run} is a run of the {described}, which timm, transformers and MAE have not: name one of vit-mae"
+        )
+    config, _, network = load_model(run, domain)
+    state = {name: value.detach() for name, value in network.state_dict().items()}
+    crop = getattr(config.data, "resize_mode", "squash") == "crop"
+    if "classes" in architecture:
+        classes = tuple(map(str, architecture["classes"]))
+        return FinishedModel(state, architecture["encoder"], None, classes, architecture["pool"], crop)
+    return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)
+
+
+def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
+    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one.
+
+    Of a ratio with a schedule it is the mean over the steps that the run took.
+    """
+    steps = folder.description.steps
+    epoch = None if config.optimizer.steps else steps / config.optimizer.epochs
+    ratio = config.scheme.bind(steps, epoch).ratio
+    if is_scheduled(ratio) and folder.metrics_file.is_file():
+        return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
+    values, weights = ratio.nodes()
+    return round(float(np.dot(values, weights) / np.sum(weights)), 4)
+
+
 @dataclass(frozen=True)
 class Weights:
-    """Weights of a vision transformer, under the names of the original MAE.
+    """Weights of a vision transformer as they were stored, on the CPU, under the names of the original MAE.
 
-    Parameters
-    ----------
-    path : Path
-        As it was given.
-    layout : str
-        Whose names they had: r2mae, transformers, mae (with a decoder) or timm (an encoder).
-    state : mapping of str to tensor
-        On the CPU, as they were stored.
-    files : tuple of Path
-        That they are stored in.
-    heads, decoder_heads : int, optional
-        Attention heads, which no shape shows; None if the source does not say.
-    image : tuple of int, optional
-        Height and width of the images, if the source says.
-    mean : tuple of float, optional
-        With which pixels were standardised, if the source says.
+    `layout` says whose names they had; "mae" has a decoder, "timm" an encoder alone. What the source does not say is
+    None: the attention heads, which no shape shows, height and width of the images, and the mean by which pixels were
+    standardised.
     """
 
     path: Path
@@ -96,14 +241,9 @@ class Weights:
 
 
 def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
-    """Let a fresh model start with the weights of a file or folder (:func:`read_weights`).
+    """Let a fresh model start with the weights of a file or folder (:func:`read_weights`, :func:`fit_weights`).
 
     Its encoder gets all of its weights from there; so does its decoder if the file has one.
-
-    Raises
-    ------
-    UserError
-        If the weights are of another architecture, or damaged.
     """
     assert isinstance(model, VisionTransformerMAE)
     weights = read_weights(path)
@@ -183,8 +323,12 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
 
 
 def fitted_positions(
-    table: Table, grid: tuple[int, int], *, there: tuple[int, int] | None = None, name: str = "pos_embed"
-) -> tuple[Found, str]:
+    table: Float[Tensor, "1 tokens width"],
+    grid: tuple[int, int],
+    *,
+    there: tuple[int, int] | None = None,
+    name: str = "pos_embed",
+) -> tuple[Float[Tensor, "1 others width"], str]:
     """Return embeddings of positions, the class token's first, for a grid of patches, and a note how they were made.
 
     For the grid of the file, `there` (by default a square), they stay. For another one they are sines and cosines again
@@ -232,13 +376,12 @@ def _read_file(file: Path) -> State:
                 f"{file} holds more than weights ({found[1]}), and loading it could run code: save the weights alone, "
                 "with safetensors or as torch.save(model.state_dict(), FILE), and name that file"
             ) from None
-    for _ in range(_MAX_DEPTH):
-        if not isinstance(content, Mapping):
-            break
+    for _ in range(3):  # a mapping may hold itself
+        content = content if isinstance(content, Mapping) else {}
         state = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
         if state:
             return state
-        content = next((content[name] for name in _NESTED if isinstance(content.get(name), Mapping)), None)
+        content = next((content[name] for name in _NESTED if name in content), None)
     raise UserError(f"{file} holds no weights by name: {_EXPECTED}")
 
 

@@ -7,11 +7,11 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from r2mae.text.models import PretrainedSettings as Settings
-from r2mae.text.task import Columns, Logits, TokenModel, Tokens, TokenTask, chosen_units
+from r2mae.text.task import Columns, Logits, TokenModel, Tokens, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.models import MAX_LAYERS
 
@@ -111,13 +111,11 @@ class PretrainedModel(TokenModel):
             del base.forward
         return found.reshape(*states.shape[:-1], found.shape[-1])
 
-    def at_hidden(
-        self, input_ids: Tokens, columns: Columns, units: Int[Tensor, " units"] | None = None
-    ) -> tuple[Float[Tensor, "units width"], Logits]:
+    def at_hidden(self, input_ids: Tokens, columns: Columns) -> tuple[Float[Tensor, "units width"], Logits]:
         """Return the last hidden states at the units, and their logits; see :class:`TokenModel`."""
         if self.positionwise:
-            return super().at_hidden(input_ids, columns, units)
-        states, logits = (chosen_units(_gathered(found, columns), units) for found in self._everywhere(input_ids))
+            return super().at_hidden(input_ids, columns)
+        states, logits = (_gathered(found, columns).flatten(0, 1) for found in self._everywhere(input_ids))
         return states, lambda part: logits[part]
 
     def _everywhere(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:

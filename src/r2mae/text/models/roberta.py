@@ -27,62 +27,36 @@ _POSITIONS = 512  # as in stock RoBERTa, so that a model pretrained on short seq
 class MaskedLanguageModel(PretrainedModel):
     """RobertaForMaskedLM with a forward pass for hidden tokens (RoBERTa appendix of the paper).
 
-    Parameters
-    ----------
-    vocab_size, hidden_size, layers, heads, intermediate_size : int
-        Sizes. The embedding of the tokens is tied to the vocabulary head.
-    length : int
-        Length of the longest sequence. There are at least 512 positions, as in stock RoBERTa.
-    pad_id, bos_id, eos_id : int
-        Numbers of the special tokens. RoBERTa counts positions from ``pad_id + 1``, so a tokenizer whose padding token
-        has a high number gives a large table of positions.
-    dropout : float
-        Dropout of hidden states and attention probabilities.
+    The embedding of the tokens is tied to the vocabulary head. RoBERTa counts positions from ``pad_id + 1``, so a
+    tokenizer whose padding token has a high number gives a large table of positions.
     """
 
     roberta: Any
     lm_head: Any
     positions: int
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        hidden_size: int = 512,
-        layers: int = 8,
-        heads: int = 8,
-        intermediate_size: int = 2048,
-        length: int = 128,
-        pad_id: int = 1,
-        bos_id: int = 0,
-        eos_id: int = 2,
-        dropout: float = 0.1,
-    ) -> None:
+    @classmethod
+    def from_architecture(cls, architecture: Mapping[str, Any]) -> "MaskedLanguageModel":
+        """Build from the plain values of a run folder, freshly initialised."""
         from transformers import RobertaConfig, RobertaForMaskedLM
 
+        pad, dropout = int(architecture["pad_id"]), float(architecture["dropout"])
         config = RobertaConfig(
-            vocab_size=vocab_size,
-            hidden_size=hidden_size,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            intermediate_size=intermediate_size,
-            max_position_embeddings=pad_id + 1 + max(length, _POSITIONS),
+            vocab_size=int(architecture["vocab_size"]),
+            hidden_size=int(architecture["hidden_size"]),
+            num_hidden_layers=saved_layers(architecture),
+            num_attention_heads=int(architecture["heads"]),
+            intermediate_size=int(architecture["intermediate_size"]),
+            max_position_embeddings=pad + 1 + max(int(architecture["length"]), _POSITIONS),
             type_vocab_size=1,
             layer_norm_eps=1e-5,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
-            pad_token_id=pad_id,
-            bos_token_id=bos_id,
-            eos_token_id=eos_id,
+            pad_token_id=pad,
+            bos_token_id=int(architecture["bos_id"]),
+            eos_token_id=int(architecture["eos_id"]),
         )
-        super().__init__(RobertaForMaskedLM(config))
-
-    @classmethod
-    def from_architecture(cls, architecture: Mapping[str, Any]) -> "MaskedLanguageModel":
-        """Build from the plain values of a run folder."""
-        names = ("vocab_size", "hidden_size", "heads", "intermediate_size", "length")
-        sizes = {name: int(architecture[name]) for name in (*names, "pad_id", "bos_id", "eos_id")}
-        return cls(**sizes, layers=saved_layers(architecture), dropout=float(architecture["dropout"]))
+        return cls(RobertaForMaskedLM(config))
 
     def encode(
         self, input_ids: Tokens, *, columns: Columns | None = None, attention_mask: Tensor | None = None

@@ -85,16 +85,7 @@ class Block(nn.Module):
 class VisionTransformerMAE(nn.Module):
     """A masked autoencoder of patches (He et al. 2022), whose parameters have the names of the original.
 
-    Parameters
-    ----------
-    shape : (int, int, int)
-        Height, width and channels of the images.
-    patch : int
-        Side of a patch in pixels.
-    width, layers, heads : int
-        Sizes of the encoder.
-    decoder_width, decoder_layers, decoder_heads : int
-        Sizes of the decoder.
+    `shape` is height, width and channels of the images, `patch` the side of a patch in pixels.
     """
 
     def __init__(
@@ -142,13 +133,7 @@ class VisionTransformerMAE(nn.Module):
         return [*self.blocks, *self.decoder_blocks]
 
     def encode(self, images: Float[Tensor, "batch height width channels"]) -> Float[Tensor, "batch tokens features"]:
-        """Return the last hidden states of unmasked images, after the norm: the class token, then every patch.
-
-        Parameters
-        ----------
-        images : tensor, shape (batch, height, width, channels)
-            After :func:`r2mae.images.patches.standardised`.
-        """
+        """Return the last states of unmasked, standardised images, after the norm: the class token, then each patch."""
         return self.norm(unmasked_states(self, patchify(images, self.patch)))  # type: ignore[no-any-return]
 
     def forward(
@@ -213,14 +198,8 @@ class PatchEmbedding(nn.Module):
 def positions(width: int, grid: tuple[int, int]) -> Float[Tensor, "1 tokens width"]:
     """Return sines and cosines of the positions of patches, after zeros for the class token.
 
-    The first half of the width encodes the column, the second the row; the wavelengths are 2π·10000^(4i/width).
-
-    Parameters
-    ----------
-    width : int
-        A multiple of 4.
-    grid : (int, int)
-        Patches down and across.
+    The first half of the width, a multiple of 4, encodes the column, the second the row; the wavelengths are
+    2π·10000^(4i/width). `grid` are the patches down and across.
     """
     down, across = grid
     rates = 1 / 10000 ** (np.arange(width // 4) / (width / 4))
@@ -235,13 +214,8 @@ def unmasked_states(
 ) -> Float[Tensor, "batch tokens width"]:
     """Return the states of an encoder before its last norm, for the standardised patches of unmasked images.
 
-    Parameters
-    ----------
-    encoder : module
-        With the `patch_embed`, `cls_token`, `pos_embed` and `blocks` of :class:`VisionTransformerMAE`.
-    patches : tensor, shape (batch, length, numbers)
-    factors : tensor, shape (batch, layers, 2), optional
-        Of the outputs of attention and MLP of each layer, for each image.
+    `encoder` has the `patch_embed`, `cls_token`, `pos_embed` and `blocks` of :class:`VisionTransformerMAE`; `factors`
+    are those of the outputs of attention and MLP of each layer, for each image.
     """
     batch, length, _ = patches.shape
     tokens = encoder.patch_embed(patches) + encoder.pos_embed[:, 1:]

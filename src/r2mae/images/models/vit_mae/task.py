@@ -29,17 +29,8 @@ from r2mae.training.task import MaskedBatch, Output
 class Choice(NamedTuple):
     """Kept and hidden patches of all images of a batch; images with equally many kept patches are adjacent.
 
-    Parameters
-    ----------
-    keep, hide : int64 tensor
-        Places of kept and of hidden patches: the index of the image, in this order, times `patches`, plus the index of
-        the patch.
-    groups : tuple of Group
-        Images with equally many kept patches.
-    patches : int
-        Number of patches of an image.
-    order : int64 tensor, shape (batch,), optional
-        Index in the batch of each image; None if the order is unchanged.
+    The place of a patch is the index of its image, in this order, times the number of `patches` of an image, plus the
+    index of the patch. `order` is the index in the batch of each image; None if the order is unchanged.
     """
 
     keep: Int64[Tensor, " kept"]
@@ -138,17 +129,7 @@ class PatchTask(ImageTask["VisionTransformerMAE"]):
         check_images(name, shape, self.shape)
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> HiddenPatches:
-        """Hide a fixed count of patches (the rounded one) in every image.
-
-        Parameters
-        ----------
-        batch : tensor, shape (batch, height, width, channels)
-            uint8 (0 to 255) or float (0 to 1).
-        ratio : float or ndarray of shape (batch,)
-            Fraction of the patches that is hidden.
-        key : Key
-            ``key.row`` is the row of the first image in the global batch.
-        """
+        """Hide a fixed count of patches (the rounded one) in every image; pixels are uint8, or floats from 0 to 1."""
         patches, channels = patchify(batch, self.patch), self.shape[2]
         choice = choose_patches(len(patches), patches.shape[1], ratio, key, batch.device)
         numbers = patches.flatten(0, 1)
@@ -190,7 +171,7 @@ class PatchTask(ImageTask["VisionTransformerMAE"]):
         clean = scaled(batch)
         seen = torch.where(hidden[..., None], GREY, patchify(clean, self.patch))
         completed = as_pixels(unpatchify(patches, self.patch, *self.shape[:2]))
-        return Pictures(clean, unpatchify(seen, self.patch, *self.shape[:2]), completed)
+        return clean, unpatchify(seen, self.patch, *self.shape[:2]), completed
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight per hidden patch and ratio, from the decoder's state of the patch."""

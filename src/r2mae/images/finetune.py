@@ -1,0 +1,303 @@
+"""Fine-tuning: ``r2mae finetune RUN [DATA]`` learns labels in a run of the one loop that hides nothing.
+
+The command, the domain that opens such runs, and the functions that make them; the classifiers, their data and scores
+are in :mod:`r2mae.images.classifier`. torch is imported only for a run.
+"""
+
+import json as json_text
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.domains.base import Domain
+from r2mae.domains.lookup import get_domain
+from r2mae.domains.options import Command, CommandLine
+from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric
+from r2mae.files import jsonable
+from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, warmup_epochs, weights_of
+from r2mae.images.models import FINETUNABLE, MODELS
+from r2mae.images.sets import SETS
+from r2mae.training.fields import argument
+from r2mae.training.folder import RunFolder
+from r2mae.training.models import build_model
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from r2mae.images.classifier import ClassificationTask, Classifier, FinetuneData
+    from r2mae.images.data import Splits
+    from r2mae.training.progress import Reporter, RunProgress
+
+MAE_BATCH: Mapping[str, Any] = {"batch_size": 1024, "accumulate": 16, "crop_from": "original"}
+"""What MAE's authors do and short runs on few images do not: batches of 1,024, and crops of the original images."""
+
+_MIN_BATCHES = 8  # batches of an epoch
+_READING = ("resize", "resize_mode", "test_fraction", "cache", "skip_broken", "draft")
+_MACHINE = ("device", "precision", "threads", "workers")
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """Fine-tune a pretrained model of images on labels.
+
+    The same command resumes an interrupted run. What is not given is as in MAE's recipes for the model: 100 epochs, of
+    large models 50, in batches of 256; warm-up over 5 epochs, at most a tenth of the run. How images are read is by
+    default as in the run.
+
+    Parameters
+    ----------
+    run : str
+        The folder of a finished run of images, from r2mae pretrain.
+    data : str, optional
+        A named set or a path of images with classes; by default what the run was pretrained on.
+    out : str, optional
+        Run folder; by default `finetune` within RUN, with the seed.
+    json : bool
+        Print JSON, for scripts.
+
+    Examples
+    --------
+    r2mae finetune runs/vit --epochs 20 --out runs/vit-finetuned
+    r2mae finetune runs/vit path/to/images --resize 64
+    """
+
+    run: str = argument()
+    data: str | None = argument(None)
+    out: str | None = None
+    json: bool = False
+
+
+FINETUNE = Command(
+    "finetune",
+    "fine-tune a pretrained model of images on labels",
+    "r2mae.images.finetune:command",
+    Finetuning,
+    config=FinetuneConfig,
+    fields=(
+        *("pool", "epochs", "steps", "batch_size", "base_lr", "layer_decay", "weight_decay", "warmup", "warmup_epochs"),
+        *("schedule", "min_lr", "optimizer", "clip", "ema", "drop_path", "smoothing"),
+        *("crop", "crop_from", "flip", "randaugment", "mixup", "cutmix", "erasing", "resize", "resize_mode", "cache"),
+        *("skip_broken", "draft", "validation", "validate_every", "patience", "keep", "seed", "accumulate"),
+        *("precision", "device", "devices", "workers", "threads", "save_every"),
+    ),
+)
+
+
+class FinetunedImages(Domain):
+    """The domain of images for classifiers in place of autoencoders: they are measured, embed images, and exported."""
+
+    name = ImagesConfig.domain
+    title = "Fine-tuned classifiers of images"
+    config = FinetuneConfig
+    sets = SETS
+
+    @property
+    def command_line(self) -> CommandLine:  # type: ignore[override]
+        """The options of reading other images, and the layouts of other libraries."""
+        images = get_domain(self.name).command_line
+        return CommandLine(reading=images.reading, model_formats=images.model_formats)
+
+    def metrics_of(self, config: FinetuneConfig) -> tuple[Metric, ...]:
+        """Return accuracies and the loss."""
+        return (
+            Metric("top1", "top-1 accuracy", bounds=(0, 1)),
+            Metric("top5", "top-5 accuracy", bounds=(0, 1), optional=True),
+            Metric("cross_entropy", "cross entropy", higher_is_better=False, bounds=(0, inf)),
+        )
+
+    def fingerprint(self, config: FinetuneConfig) -> str:
+        """Return that of the images; the weights are named in the configuration."""
+        return get_domain(self.name).fingerprint(_reading(config))
+
+    def check_source(self, config: FinetuneConfig) -> None:
+        """Refuse missing data, without torch."""
+        get_domain(self.name).check_source(_reading(config))
+
+    def load(self, config: FinetuneConfig) -> "FinetuneData":
+        """Return images and pretrained model, each read on access."""
+        from r2mae.images.classifier import FinetuneData
+
+        return FinetuneData(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
+        """Make the task and a fresh classifier."""
+        from r2mae.images.classifier import ClassificationTask, make_classifier
+
+        _, pretrained = build_model(MODELS, architecture["encoder"])
+        return ClassificationTask(tuple(architecture["encoder"]["shape"])), make_classifier(pretrained, architecture)
+
+    def evaluate(
+        self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData"
+    ) -> dict[str, float]:
+        """Measure a classifier on the test images."""
+        from r2mae.images.classifier import evaluate
+
+        return evaluate(model, data.splits.test)
+
+    def load_other_data(
+        self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **reading: Any
+    ) -> "tuple[FinetuneConfig, FinetuneData]":
+        """Read other images with the same size and classes, for :meth:`evaluate`: their test part is measured."""
+        from r2mae.images.classifier import FinetuneData
+        from r2mae.images.task import check_images
+
+        given = {name: value for name, value in reading.items() if value is not None}
+        config = config.replace(data=source, crop_from="resized", cache="auto", **given)
+        data = FinetuneData(config)
+        check_images(source, data.splits.test.shape, architecture["encoder"]["shape"])
+        if list(data.splits.test.classes or ()) != list(architecture["classes"]):
+            raise UserError(f"{source} has other classes than the classifier: name data with those of {config.run}")
+        return config, data
+
+    def embed(
+        self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", source: str, **reading: Any
+    ) -> "dict[str, np.ndarray]":
+        """Embed images as a pretrained model does: what the last layer classifies."""
+        return get_domain(self.name).embed(_reading(config), task, model, source, **reading)
+
+
+def _reading(config: FinetuneConfig) -> ImagesConfig:
+    """Return a configuration of pretraining that reads and splits the same images in the same way."""
+    same = ("data", "resize", "resize_mode", "test_fraction", "skip_broken", "draft")
+    return ImagesConfig.make(seed=config.split_seed, **{name: config[name] for name in same})
+
+
+FINETUNED = FinetunedImages()
+
+
+def command(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
+    """Run the command (:class:`Finetuning`); `options` are fields of :class:`FinetuneConfig`."""
+    from r2mae.training.progress import ProgressBar
+
+    config = plan(run, options, data)
+    where = Path(out or Path(run) / f"finetune-seed{config.seed}")
+    was_finished = RunFolder(where).trained
+    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, finetune"))
+    if json:
+        print(json_text.dumps(jsonable({"run": str(where), **results}), indent=2, allow_nan=False))
+        return
+    if was_finished:
+        print(f"{where} is finished already; nothing was trained")
+    for metric in FINETUNED.metrics_of(config):
+        if metric.name in results["scores"]:
+            print(f"{metric.label:<16} {metric.arrow} {results['scores'][metric.name]:.4f}")
+    print(config.measured_in_words())
+    print(f"model and results are in {where}")
+
+
+def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -> FinetuneConfig:
+    """Return the configuration of fine-tuning `run`: the given options, and the model's recipe for the others.
+
+    `data` is a named set or a path; by default the pretraining data.
+
+    Raises
+    ------
+    UserError
+        If `run` is no finished pretraining run of images, its model has no classifier, or an option does not apply.
+    """
+    folder = RunFolder(run)
+    fields = folder.read_config()
+    if fields.get("domain") != ImagesConfig.domain or "run" in fields:
+        kind = "fine-tuning" if "run" in fields else fields.get("domain")
+        raise UserError(f"{folder.path} is a run of {kind}: name a pretrained run of {ImagesConfig.domain}")
+    weights, architecture = weights_of(run), folder.description.architecture
+    if architecture["model"] not in FINETUNABLE:
+        raise UserError(
+            f"the model {architecture['model']!r} cannot be fine-tuned ({' and '.join(FINETUNABLE)} can): "
+            "r2mae evaluate probes it"
+        )
+    pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
+    own: dict[str, Any] = {name: pretraining[name] for name in _READING}
+    own |= recipe(architecture) | {"split_seed": pretraining.seed, **options}
+    if "warmup" in options or own.get("steps") is not None:
+        own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
+    else:
+        own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
+    return FinetuneConfig.make(
+        data=_absolute_source(data) if data is not None else pretraining.data.source,
+        run=str(folder.path.absolute()),
+        weights=weights,
+        **own,
+    )
+
+
+def finetune(
+    config: FinetuneConfig,
+    out: str | Path,
+    *,
+    reporter: "Reporter | None" = None,
+    splits: "Splits | None" = None,
+    alone: bool = False,
+) -> dict[str, Any]:
+    """Fine-tune into a run folder, evaluate, and return and write ``results.json``; finished parts are not repeated.
+
+    `splits` are its images, if they are read already. With `alone`, this process trains on its own, even if torchrun
+    started several.
+    """
+    from r2mae.images.classifier import FinetuneData
+    from r2mae.training.pretrain import pretrain
+
+    folder = RunFolder(out)
+    if folder.config_file.exists() and "run" not in folder.read_config():
+        raise UserError(f"{folder.path} is a run of pretraining: choose another --out")
+    data = None if folder.trained else FinetuneData(config, splits)
+    return pretrain(config, FINETUNED, folder.path, reporter=reporter, data=data, single_process=alone)[1]
+
+
+def finetune_scores(
+    config: ImagesConfig,
+    splits: "Splits",
+    epochs: float,
+    kept: Path | None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """Fine-tune a finished run in a subfolder of its run folder; return ``finetune_top1`` and so on.
+
+    `config` is that of the run, or of its evaluation on other data, and `splits` are its images. Batches have 256
+    images, or fewer if an epoch would have fewer than eight; with the `finetune_recipe` "mae" they are those of
+    :data:`MAE_BATCH`. `kept` is the file ``evaluation.json`` of the run folder: a finished run next to it is not
+    repeated, and a half-finished one resumes. `progress` receives the number of finished steps, and of all.
+    """
+    if kept is None:
+        raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
+    name = f"finetune-{epochs:g}"
+    own: dict[str, Any] = {field: config[field] for field in (*_READING, *_MACHINE, "seed")}
+    if config.evaluation.finetune_recipe == "mae":
+        own, name, splits_read = {**own, **MAE_BATCH}, f"{name}-mae", None
+    else:
+        sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)
+        own, splits_read = {**own, "batch_size": next(sizes, 16)}, splits
+    if RunFolder(kept.parent).read_config()["data"]["source"] != config.data.source:
+        name = f"{name}-{Path(config.data.source).stem}"
+    planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data.source)
+    reporter = _ProgressReporter(progress) if progress else None
+    results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits_read, alone=True)
+    return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
+
+
+@dataclass
+class _ProgressReporter:
+    """Reports the progress of a run as finished steps and all steps."""
+
+    progress: Callable[[int, int], None]
+    total: int = 0
+
+    def start(self, step: int, total: int) -> None:
+        self.total = total
+        self.progress(step, total)
+
+    def update(self, pace: "RunProgress") -> None:
+        self.progress(pace.step, pace.total)
+
+    def stop(self) -> None:
+        self.progress(self.total, self.total)
+
+
+def _absolute_source(data: str) -> str:
+    """Return the absolute path of data, or the name of a named set."""
+    path = Path(data)
+    return data if data in SETS or not path.exists() else str(path.absolute())
