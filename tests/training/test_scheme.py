@@ -16,6 +16,7 @@ from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
 from r2mae.text.config import TextConfig
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
+from r2mae.training.layers import Layer
 from r2mae.training.records import read_yaml as read_config
 
 CONFIGS = [ImagesConfig, CellsConfig, TextConfig, GenomeConfig]
@@ -92,6 +93,19 @@ def test_another_scheme_has_none_of_the_options_given_before() -> None:
     assert config.replace(high=0.8) == ImagesConfig.make(data="x", low=0.3, high=0.8)
     assert config.replace(steps=3).scheme == config.scheme
     assert config.replace(scheme="r2mae", sampling="stratified").scheme.given == ("low", "sampling")
+
+
+def test_the_scheme_of_a_run_is_one_value_until_a_later_source_changes_it() -> None:
+    run = ImagesConfig.make(data="x", low=0.3)
+    written = {**run.to_dict(), "scheme": {**run.scheme.to_dict(), "high": 0.7}}  # of a version with other defaults
+    del written["domain"]
+    of_run = ImagesConfig.from_dict(written)
+    assert (of_run.scheme.options["high"], of_run.scheme.given) == (0.7, ("low",))
+    for more in ({"steps": 3}, {"scheme": "r2mae"}):
+        assert ImagesConfig.of_layers([Layer({"high": 0.8}), Layer(written), Layer(more)]).scheme == of_run.scheme
+    for more, high in (({"low": 0.4}, 0.9), ({"model": "vit-mae"}, 0.9), ({"high": 0.8}, 0.8)):
+        found = ImagesConfig.of_layers([Layer(written), Layer(more)]).scheme
+        assert (found.options["low"], found.options["high"]) == (more.get("low", 0.3), high)
 
 
 def test_options_that_were_not_given_follow_the_model() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from r2mae.errors import UserError
-from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
+from r2mae.files import check_output_is_not_source, exclusive, read_json, sync, write_json
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.alignment import AlignmentStore
@@ -97,8 +97,9 @@ def score_variants(
     check_output_is_not_source(output, path)
     source.check_column(column)
     model, store, logs, model_fingerprint = _open_run(run, data, device, batch_size)
-    sizes = [(len(block.rows), len(block.alleles)) for block in source.blocks(BLOCK)]
-    total, alleles = (sum(counts) for counts in zip((0, 0), *sizes, strict=True))
+    total = alleles = 0
+    for block in source.blocks(BLOCK):
+        total, alleles = total + len(block.rows), alleles + len(block.alleles)
     plan = {
         "variants": fingerprint(path),
         "model": model_fingerprint,
@@ -141,6 +142,7 @@ def _saved_scores(output: Path, plan: dict[str, Any], size: int) -> Iterator[Flo
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             allocate(file, np.float32, size)[:] = np.inf
+            sync(file)  # before the plan says that they are there
             write_json(folder / _PLAN, plan)
         yield np.load(file, mmap_mode="r+")
         shutil.rmtree(folder)

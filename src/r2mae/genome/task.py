@@ -1,9 +1,11 @@
 """Masked bases: hide a fraction of the target's bases, and predict them from its other bases and the aligned species.
 
-A batch is a :class:`r2mae.genome.batches.WindowBatch`.
+A batch is a :class:`r2mae.genome.batches.WindowBatch`, and a model a
+:class:`r2mae.genome.models.gpn_msa.AlignmentTransformer`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -11,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from r2mae.genome.batches import WindowBatch
-from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.tokens import BASES, MASK
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens
@@ -86,7 +87,7 @@ class AlignmentTask(MaskedTokenTask):
             weights=weights.flatten(),
         )
 
-    def forward(self, model: AlignmentTransformer, corrupted: HiddenBases) -> Output:
+    def forward(self, model: Any, corrupted: HiddenBases) -> Output:
         """Return logits of the hidden bases (batch, most, 4), and the hidden states there (batch × most, width)."""
         logits, states = model(corrupted.inputs, corrupted.aligned, corrupted.columns)
         return Output(logits, states.flatten(0, 1))
@@ -98,7 +99,7 @@ class AlignmentTask(MaskedTokenTask):
         return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found)
 
     @torch.no_grad()
-    def embed(self, model: AlignmentTransformer, batch: WindowBatch) -> Float[Tensor, "batch width"]:
+    def embed(self, model: Any, batch: WindowBatch) -> Float[Tensor, "batch width"]:
         """Return the mean of the last hidden states over the bases of each window (0 for a window without bases)."""
         target = batch["target"].long()
         states = model.encode(target, batch["aligned"])

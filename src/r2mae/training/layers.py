@@ -111,7 +111,9 @@ def _over(kind: "type[RunConfig]", before: dict[str, Any], later: dict[str, Any]
     decisive = [name for name in ("model", *kind.decides_scheme) if name in later]
     moved = any(later[name] != before.get(name, kind.default_of(name)) for name in decisive)
     known, named = before.get("scheme"), later.get("scheme")
-    if isinstance(known, SchemeSpec) and not isinstance(named, SchemeSpec) and named in (None, known.name):
+    if isinstance(named, SchemeSpec):
+        before = split_options(before)[0]
+    elif isinstance(known, SchemeSpec) and named in (None, known.name):
         later["scheme"] = known.name if moved else known
     return {**before, **later}
 

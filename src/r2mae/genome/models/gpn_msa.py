@@ -6,7 +6,7 @@ inner layers, and the head, are computed only there.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -16,11 +16,9 @@ from torch.nn.functional import embedding, gelu, one_hot, scaled_dot_product_att
 from r2mae.errors import UserError
 from r2mae.genome.models import GpnMsaSettings as Settings
 from r2mae.genome.store.tokens import BASES, LETTERS, MASK
+from r2mae.genome.task import AlignmentTask
 from r2mae.training.dropout import add_dropped, drop, uses_cpu_kernels
 from r2mae.training.models import saved_layers
-
-if TYPE_CHECKING:
-    from r2mae.genome.task import AlignmentTask
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
 
@@ -229,10 +227,8 @@ def _initialise(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def build(architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, AlignmentTransformer]":
+def build(architecture: Mapping[str, Any]) -> tuple[AlignmentTask, AlignmentTransformer]:
     """Return the task and a freshly initialised model; see :mod:`r2mae.genome.models`."""
-    from r2mae.genome.task import AlignmentTask
-
     width, inner = int(architecture["width"]), architecture["inner"]
     model = AlignmentTransformer(
         others=len(architecture["species"]),
