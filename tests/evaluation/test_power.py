@@ -2,11 +2,9 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from r2mae.evaluation.power import MOST_SEEDS, detectable, power_of, seeds_needed, spread
 
@@ -21,9 +19,6 @@ def test_values_of_published_tables() -> None:
 @pytest.mark.parametrize("n", [3, 5, 10])
 def test_the_detectable_difference_is_decided_four_times_in_five(n: int) -> None:
     size = detectable(0.3, n)
-    samples = np.random.default_rng(n).normal(size, 0.3, (20_000, n))
-    decided = stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05
-    assert decided.mean() == pytest.approx(0.8, abs=0.01)
     assert power_of(-size, 0.3, n) == pytest.approx(0.8, abs=1e-4)
     assert power_of(0.0, 0.3, n) == pytest.approx(0.05, abs=1e-6)
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
+from r2mae.errors import warn_once
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.arrays import StoredImages, in_chunks
@@ -25,7 +26,6 @@ from r2mae.images.evaluate import (
     masked_scores,
 )
 from r2mae.images.formats import memory_limit
-from r2mae.images.listing import warn
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY, read_all
@@ -63,14 +63,14 @@ def baseline_scores(
         stored = [images for images in parts if isinstance(images, StoredImages)]
         size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
         if size > memory_limit():
-            warn(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
+            warn_once(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
     if name == "gaussian":
         size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
         if size > memory_limit():
-            warn(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
+            warn_once(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
             return {}
         gaussian = _GaussianImages(data.train.unaugmented)
         task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)
