@@ -16,7 +16,6 @@ from scipy import stats
 from r2mae.cells.bootstrap import cluster_bootstrap
 from r2mae.evaluation import best_fixed, corrected_p_values, detectable, mean_interval, paired_difference
 from r2mae.evaluation.crossed import components_of
-from r2mae.evaluation.power import spread
 from r2mae_paper.gains import pooled
 
 SHARES = ((0.0, 0.0), (0.0, 0.5), (0.0, 0.95), (0.1, 0.1), (0.3, 0.6), (0.5, 0.25), (0.9, 0.05))
@@ -152,7 +151,7 @@ def _no_verdict(schemes: int, looks: Sequence[int], rng: np.random.Generator, dr
 
 def _planned(seeds: int, pilot: int | None, rng: np.random.Generator, draws: int) -> np.ndarray:
     """Whether planned seeds decide the difference that they "decide", by the true deviation or that of a pilot."""
-    sds = np.ones(draws) if pilot is None else np.array([spread(one) for one in rng.normal(size=(draws, pilot))])
+    sds = np.ones(draws) if pilot is None else rng.normal(size=(draws, pilot)).std(axis=1, ddof=1)
     differences = rng.normal(size=(draws, seeds)) + detectable(1.0, seeds) * sds[:, None]
     return np.asarray(stats.ttest_1samp(differences, 0, axis=1).pvalue <= 0.05)
 

@@ -1,6 +1,7 @@
 """What the planned seeds of a comparison can decide, from the paired differences of runs that are finished."""
 
 from collections.abc import Mapping, Sequence
+from math import nan, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from r2mae.compare.wording import listing
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.evaluation.multiple import level_of_look
-from r2mae.evaluation.power import detectable, seeds_needed, spread
+from r2mae.evaluation.power import detectable, seeds_needed
+from r2mae.evaluation.statistics import Interval, paired_difference
 from r2mae.training.config import RunConfig
 
 _FEWEST = 2  # seeds of a variant that tell a standard deviation
+_UNKNOWN = Interval(nan, nan, nan, 0, "none")
 
 
 def plan_power(
@@ -81,8 +84,8 @@ def plan_power(
         own = table[label].dropna()
         pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
         mine = own[pairs].to_numpy(float)
-        differences = mine - reference.partner(mine, pairs)
-        sd, mean = spread(differences), float(differences.mean()) if pairs else float("nan")
+        found: Interval = paired_difference(mine, reference.partner(mine, pairs)) if pairs else _UNKNOWN
+        sd, mean = found.error * sqrt(found.n), found.mean
         rows.append({
             "label": label, "against": reference.name, "metric": metric, "pairs": len(pairs), "difference": mean,
             "sd": sd, "decides": detectable(sd, len(seeds), confidence=confidence),

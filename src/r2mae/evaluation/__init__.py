@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from r2mae.evaluation.gaussian import GaussianConditionalMean
     from r2mae.evaluation.head import LinearHead, fit_head
     from r2mae.evaluation.multiple import corrected_p_values, holm, level_of_look
-    from r2mae.evaluation.power import detectable, power_of, seeds_needed
+    from r2mae.evaluation.power import detectable, seeds_needed
     from r2mae.evaluation.probes import LinearProbe, RidgeProbe
     from r2mae.evaluation.spectrum import Spectrum, effective_rank
     from r2mae.evaluation.statistics import (
@@ -55,7 +55,6 @@ __all__ = [
     "level_of_look",
     "mean_interval",
     "paired_difference",
-    "power_of",
     "rank_table",
     "score_attributes",
     "seeds_needed",
@@ -69,7 +68,7 @@ __getattr__, __dir__ = lazy_exports(
         "gaussian": ("GaussianConditionalMean",),
         "head": ("LinearHead", "fit_head"),
         "multiple": ("corrected_p_values", "holm", "level_of_look"),
-        "power": ("detectable", "power_of", "seeds_needed"),
+        "power": ("detectable", "seeds_needed"),
         "probes": ("LinearProbe", "RidgeProbe"),
         "spectrum": ("Spectrum", "effective_rank"),
         "statistics": (

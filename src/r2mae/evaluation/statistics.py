@@ -50,28 +50,19 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A mean paired difference, its interval, and the verdict.
+class Difference(Interval):
+    """A mean paired difference, the first minus the second, its interval, and the verdict.
+
+    There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
+    scores in steps (an accuracy on few samples), and do not show the spread.
 
     Attributes
     ----------
-    mean, low, high, n, method
-        As in `Interval`, for the first minus the second.
-        There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
-        scores in steps (an accuracy on few samples), and do not show the spread.
     verdict : {"better", "worse", "undecided"}
         Whether the first is better. "undecided" if the interval contains 0, or if there is no interval.
-    p : float
-        Two-sided p-value of no difference, not corrected; NaN without an interval of Student's t.
     """
 
-    mean: float
-    low: float
-    high: float
-    n: int
-    method: str
-    verdict: str
-    p: float = float("nan")
+    verdict: str = "undecided"
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,20 +162,17 @@ def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confiden
     spread, size = np.ptp(first - second), max(np.abs(first).max(), np.abs(second).max())
     interval = mean_interval(first - second, confidence=confidence)
     known = len(first) >= _MIN_EQUAL_DIFFERENCES or spread > 1e-9 * size or interval.mean == 0.0
-    return judge(interval if known else without_ends(interval), higher_is_better=higher_is_better)
+    return judge(interval, higher_is_better=higher_is_better, known=bool(known))
 
 
-def without_ends(found: Interval) -> Interval:
-    """Return a mean whose interval is unknown."""
-    return Interval(found.mean, float("nan"), float("nan"), found.n, "none")
-
-
-def judge(found: Interval, *, higher_is_better: bool) -> Difference:
-    """Return the interval of a difference with its verdict."""
+def judge(found: Interval, *, higher_is_better: bool, known: bool = True) -> Difference:
+    """Return the interval of a difference with its verdict; if its spread is not `known`, without its ends."""
+    if not known:
+        found = Interval(found.mean, float("nan"), float("nan"), found.n, "none")
     verdict = "undecided"
     if found.low > 0.0 or found.high < 0.0:  # both comparisons are false for NaN
         verdict = "better" if (found.low > 0.0) == higher_is_better else "worse"
-    return Difference(found.mean, found.low, found.high, found.n, found.method, verdict, found.p)
+    return Difference(**vars(found), verdict=verdict)
 
 
 def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
