@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from r2mae_paper.gains import BEST_FIXED, BLIND, best_of, gains_over_fixed, pooled_effect, pooled_rows
+from r2mae_paper.gains import BEST_FIXED, BLIND, best_of, gains_over_fixed, pooled_effect, pooled_rows, sets_at_ceiling
 
 FIXED = ("fixed 0.10", "fixed 0.50", "fixed 0.90")
 
@@ -52,7 +52,8 @@ def test_the_pooled_gain_is_that_of_the_model() -> None:
         [gain.mean() for gain in by_set[:2]], [gain.std(ddof=1) / len(gain) ** 0.5 for gain in by_set[:2]]
     )
     assert (row["gain"], row["low"], row["high"], row["sets"]) == (known.mean, known.low, known.high, 2)
-    assert row["is"] == ("better" if known.low > 0 else "undecided")
+    assert row["is"] == ("better" if row["equal_low"] > 0 else "undecided")
+    assert row["left_out"] == ""
     assert row["equal_gain"] == pytest.approx(np.mean([gain.mean() for gain in by_set[:2]]))
     assert row["equal_high"] - row["equal_gain"] == pytest.approx(
         stats.t.ppf(0.975, 1) * stats.sem([gain.mean() for gain in by_set[:2]])
@@ -68,3 +69,16 @@ def test_the_pooled_gain_is_that_of_the_model() -> None:
     assert np.isnan(alone["between_sets"])
     (equal,) = pooled_rows(named([np.array([0.01, 0.01])]))
     assert equal["is"] == "undecided", "as two seeds that happen to agree are everywhere else"
+
+
+def test_a_set_at_its_ceiling_is_left_out_of_averages_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    rows = {"fixed 0.10": [0.6, 0.62, 0.61], "fixed 0.50": [0.7, 0.69, 0.71], "mine": [0.8, 0.82, 0.79]}
+    full = {label: [0.99, 0.995, 0.991] for label in rows}
+    table = runs({"a": rows, "b": {label: [one + 0.01 * one**2 for one in scores] for label, scores in rows.items()}})
+    both = pd.concat([table, runs({"full": full})])
+    ceiling = sets_at_ceiling(both, "score")
+    assert ceiling == ["full"] and "averages of score over sets are without full" in caplog.text
+    assert sets_at_ceiling(pd.concat([both, runs({"full": {"worse": [0.9]}})]), "score") == []
+    with_full, without = (gains_over_fixed(one, "score", FIXED, "fixed 0.10") for one in (both, table))
+    found, known = pooled_rows(with_full, ceiling), pooled_rows(without)
+    assert found == [{**row, "left_out": "full"} for row in known] and found[0]["sets"] == 2

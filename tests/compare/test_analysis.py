@@ -78,12 +78,39 @@ def test_a_ratio_that_is_best_under_every_seed_is_not_compared_with_itself(tiny:
 def test_differences_from_the_default_ratio(tiny: Make) -> None:
     scores = {"fixed 0.50": [1.0, 1.2], "fixed 0.70": [0.5, 0.6], "r2mae": [2.0, 2.3]}
     found = analyse(tiny(scores, default_fixed_label="fixed 0.70"))
-    assert found.default_fixed == "fixed 0.70"
+    assert found.against == (BEST_FIXED, "fixed 0.70")
     difference = found.difference("r2mae", "score", "fixed 0.70")
     assert difference is not None
     np.testing.assert_allclose(difference["mean"], 1.6)
     assert found.difference("fixed 0.70", "score", "fixed 0.70") is None
-    assert analyse(tiny(scores, default_fixed_label="fixed 0.40")).default_fixed is None
+    assert analyse(tiny(scores, default_fixed_label="fixed 0.40")).against == (BEST_FIXED,)
+
+
+def test_the_headline_compares_with_a_named_ratio(tiny: Make) -> None:
+    scores = {"fixed 0.50": [1.0, 1.2, 1.1], "fixed 0.70": [0.5, 0.6, 0.7], "a": [0.9, 1.1, 1.01], "b": [0.5, 0.6, 0.8]}
+    by_best, found = analyse(tiny(scores)), analyse(tiny(scores, against="fixed 0.70"))
+    assert found.against == ("fixed 0.70", BEST_FIXED) and found.rivals == ("a", "b")
+    assert "Of the other schemes a comes nearest; it is worse than the best fixed ratio by 0.1" in by_best.headline
+    assert "it beats fixed 0.70 by 0.4" in found.headline and "Against fixed 0.70 in the score" in found.notes[0]
+    rows = found.differences.set_index(["against", "label"])
+    p = rows.loc["fixed 0.70", "p"][["a", "b"]]
+    expected = np.minimum(multipletests(p, method="holm")[1] / 0.8, 1)
+    np.testing.assert_allclose(rows.loc["fixed 0.70", "p_corrected"][["a", "b"]], expected)
+    assert rows.loc[BEST_FIXED, "p_corrected"].isna().all(), "only the headline is corrected"
+    pd.testing.assert_frame_equal(
+        rows.loc[[BEST_FIXED]].drop(columns="p_corrected"),
+        by_best.differences.set_index(["against", "label"]).drop(columns="p_corrected"),
+    )
+    assert any("Best fixed is the ratio that a choice on the other 2 seeds gives" in note for note in found.notes)
+
+
+def test_the_headline_compares_with_a_named_scheme(tiny: Make) -> None:
+    scores = {"fixed 0.50": [1.0, 1.2, 1.1], "fixed 0.70": [0.5, 0.6, 0.7], "a": [0.9, 1.1, 1.01]}
+    found = analyse(tiny(scores, against="a"))
+    assert found.rivals == ("fixed 0.50", "fixed 0.70")
+    assert "It beats a by" in found.headline
+    missing = analyse(tiny(scores, against="c"))
+    assert missing.reference is None and "has no seed in common with c" in missing.headline
 
 
 def test_unfinished_cells_are_left_out_of_pairs(tiny: Make) -> None:
@@ -181,7 +208,7 @@ def test_corrected_p_values_count_schemes_and_looks(tiny: Make) -> None:
     np.testing.assert_allclose(rows.loc[["a", "b", "c"], "p_corrected"], np.minimum(expected, 1))
     later = again.differences[again.differences["against"] == BEST_FIXED].set_index("label")
     assert later.loc["a", "p_corrected"] == pytest.approx(min(1, rows.loc["a", "p_corrected"] * 0.8 / 0.05))
-    assert any("3 schemes (Holm) and 3 looks with more and more seeds" in note for note in again.notes)
+    assert any("3 schemes (Holm) and 3 looks," in note for note in again.notes)
 
 
 def test_standings_name_every_scheme_once(make_comparison: Make) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,6 +34,20 @@ def test_finished_runs_are_not_counted_and_time_is_steps_times_runs(tmp_path: Pa
     assert (found.runs, found.finished, found.steps, found.timed) == (8, 1, 40, "fixed 0.50")
     assert found.seconds == pytest.approx(7 * 40 * found.seconds_per_step)
     assert found.seconds_per_step > 0 and found.elapsed < found.seconds
+
+
+def test_imports_of_the_first_run_are_not_the_time_of_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first run in a process takes seconds more than the next: they were subtracted from the time of the steps."""
+    counts: list[int] = []
+
+    def fit(config: ImagesConfig, *_: object, **__: object) -> SimpleNamespace:
+        counts.append(config.optimizer.steps or 0)
+        return SimpleNamespace(seconds=0.05 + counts[-1] * 0.001 + (9.0 if len(counts) == 1 else 0.0))
+
+    monkeypatch.setattr("r2mae.compare.estimate.fit", fit)
+    found = estimate(BASE.replace(steps=7000), DOMAIN, plan_variants(BASE.replace(steps=7000), ["mdlm"]), [0], tmp_path)
+    assert found.seconds_per_step == pytest.approx(0.001)
+    assert counts == [5, 5, 15, 45, 165, 645, 2565]
 
 
 @pytest.mark.slow

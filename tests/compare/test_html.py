@@ -97,6 +97,16 @@ def test_headline_comes_first_and_numbers_are_those_of_the_analysis(comparison: 
     assert [row for row in page.rows if row[:1] == ["fixed 0.70"]][1][2].strip() == "is the best fixed"
 
 
+def test_the_page_says_what_the_headline_compares_with(comparison: Comparison, html: str) -> None:
+    captions = re.findall(r"Scheme minus <b>(.*?)</b>", html)
+    assert captions == ["best fixed ratio", "fixed 0.70 (the default)"]
+    assert "of the headline, which compares with the best fixed ratio." in html
+    named = replace(comparison, config={**comparison.config, "against": "r2mae"})
+    page = render_report(named, analyse(named))
+    assert re.findall(r"Scheme minus <b>(.*?)</b>", page) == ["r2mae (named by --against)", "best fixed ratio"]
+    assert "of the headline, which compares with r2mae." in page
+
+
 def test_best_fixed_is_listed_by_seed(tiny: Make) -> None:
     comparison = tiny({"fixed 0.50": [3.0, 7.0, 4.0], "fixed 0.70": [7.0, 3.0, 3.0], "r2mae": [6.0, 6.0, 5.0]})
     page = parse(render_report(comparison, analyse(comparison)))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -24,7 +25,12 @@ def test_looks_are_counted_for_each_scheme_and_only_where_something_was_decided(
         assert json.loads((tmp_path / "results.json").read_text())["looks"].get("a", 1) == expected
     later = {**scores, "b": [*scores["a"][:3], 1.3]}
     publish(tiny(later), tmp_path, console=Console(file=StringIO()))
-    assert {label: len(shown) for label, shown in read_looks(tmp_path).items()} == {"a": 2, "b": 1}
+    assert {label: len(shown) for label, shown in read_looks(tmp_path)["best fixed"].items()} == {"a": 2, "b": 1}
+    named = replace(tiny(later), config={"against": "fixed 0.50"})
+    for _ in range(2):
+        publish(named, tmp_path, console=Console(file=StringIO()))
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["against"], results["looks"]) == ("fixed 0.50", {"a": 3, "b": 2}), "another reference is a look"
     (tmp_path / "looks.json").write_text('{"a": 3}')
     with pytest.raises(UserError, match=r"looks\.json is damaged: restore it"):
         read_looks(tmp_path)

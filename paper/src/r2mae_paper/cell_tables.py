@@ -22,7 +22,16 @@ from r2mae.compare.runs import SweepRun, Variant
 from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae_paper.bases import cells, grid, runs_of_groups
 from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, legend_below, name_rows, panels
-from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
+from r2mae_paper.gains import (
+    BEST_FIXED,
+    BLIND,
+    Gains,
+    best_and_blind,
+    compared_rows,
+    gains_over_fixed,
+    pooled_rows,
+    sets_at_ceiling,
+)
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.scheme_tables import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
@@ -86,7 +95,7 @@ def _pooled(results: pd.DataFrame) -> list[TableRow]:
         {"score": score, **row}
         for score in ("score", "reconstruction_r")
         if score in trained
-        for row in pooled_rows(gains_over_fixed(trained, score, FIXED, REFERENCE))
+        for row in pooled_rows(gains_over_fixed(trained, score, FIXED, REFERENCE), sets_at_ceiling(trained, score))
         if row["label"] not in FIXED or row["against"] == BLIND
     ]
 
@@ -137,12 +146,13 @@ def table_of_widths(results: pd.DataFrame) -> Tables:
     rows: list[TableRow] = []
     pooled: list[TableRow] = []
     for score in scores:
+        ceiling = sets_at_ceiling(by_row, score)
         by_width = {
             str(name): gains_over_fixed(group, score, FIXED, REFERENCE)
             for name, group in by_row.groupby(_WIDTH, sort=False)
         }
         for width, gains in {**by_width, "difference": _widening(by_width)}.items():
-            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
+            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains, ceiling)]
         for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
             rows += [
                 {"set": data, _WIDTH: preset, **{"score": score, **row}}

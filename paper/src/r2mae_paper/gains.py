@@ -5,7 +5,8 @@ rule may measure the data of a user, by a short sweep or by their spectrum; noth
 which it is judged. The best fixed ratio of a seed is chosen on the other seeds, by the score in question.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import optimize, stats
 
-from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference
+from r2mae.evaluation.statistics import CEILING, at_ceiling, best_fixed, judge, mean_interval, paired_difference
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
 from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figure, interval, name_rows, panels, quotient_axis
@@ -164,33 +165,51 @@ def pooled(by_set: Sequence[Any], *, confidence: float = 0.95) -> Pooled:
     return pooled_effect([float(np.mean(values)) for values in by_set], errors, confidence=confidence)
 
 
-def pooled_rows(gains: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[TableRow]:
+def sets_at_ceiling(results: pd.DataFrame, score: str) -> list[str]:
+    """Return the sets at the ceiling of a score whose highest value is 1 (:func:`~r2mae.evaluation.at_ceiling`).
+
+    They are logged, as averages of gains leave them out.
+    """
+    means = results.groupby(["set", "label"], sort=False)[score].mean().dropna()
+    found = [str(name) for name, part in means.groupby("set", sort=False) if at_ceiling(part)]
+    for name in found:
+        logging.getLogger("r2mae").warning(
+            "averages of %s over sets are without %s, where every row has at least %g of 1", score, name, CEILING
+        )
+    return found
+
+
+def pooled_rows(gains: Mapping[tuple[str, str], Mapping[str, Any]], ceiling: Collection[str] = ()) -> list[TableRow]:
     """Return for each row and what it is compared with the average gain over sets, or that on the only set there is.
 
-    Over sets it is that of a random-effects model. On a single set the interval is over its seeds, which says nothing
-    of other sets, and `between_sets` is NaN. Verdicts are not corrected for their number. Sets with fewer than two
-    seeds have no error, and are left out.
+    Over sets `gain` is that of a random-effects model, and `equal_gain` the average in which all sets count alike, with
+    Student's interval over the sets. The model gives sets with small errors most of the weight (`largest_weight`), and
+    its interval is then too narrow (``tests/evaluation/coverage.py``), so the verdict `is` is that of the second
+    average. On a single set the interval is over its seeds, which says nothing of other sets, and `between_sets` is
+    NaN. Verdicts are not corrected for their number.
 
-    The model gives sets with small errors, such as those at the ceiling of a score, most of the weight
-    (`largest_weight`), and its intervals are then too narrow. `equal_gain` is the average in which all sets count
-    alike, with Student's interval over the sets.
+    Left out are sets with fewer than two seeds, which have no error, and those at their `ceiling`, which `left_out`
+    names.
     """
     rows: list[TableRow] = []
     for (label, against), by_set in gains.items():
-        usable = [np.asarray(gain, dtype=float) for gain in by_set.values() if len(gain) > 1]
+        left_out = [name for name in by_set if name in ceiling]
+        usable = [
+            np.asarray(gain, dtype=float) for name, gain in by_set.items() if len(gain) > 1 and name not in ceiling
+        ]
         if not usable:
             continue
         found = pooled(usable)
         low, high = found.low, found.high
-        verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
+        equal = mean_interval([float(gain.mean()) for gain in usable])
+        verdict = judge(equal, higher_is_better=True).verdict
         if found.sets == 1:
             alone = paired_difference(usable[0], np.zeros(len(usable[0])))
             low, high, verdict = alone.low, alone.high, alone.verdict
-        equal = mean_interval([float(gain.mean()) for gain in usable])
         row: TableRow = {"label": label, "against": against, "sets": found.sets, "gain": found.mean, "low": low}
         row |= {"high": high, "between_sets": found.between, "largest_weight": found.largest_weight}
         row |= {"equal_gain": equal.mean, "equal_low": equal.low, "equal_high": equal.high}
-        rows.append({**row, "is": verdict})
+        rows.append({**row, "is": verdict, "left_out": " ".join(left_out)})
     return rows
 
 
@@ -236,6 +255,7 @@ def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mappi
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
     rows: list[TableRow] = []
+    ceiling = sets_at_ceiling(results, probe) if probe in results else []
     for score, kind, column in (
         (objective, "percent", ADVISED["features"]),
         (probe, "difference", ADVISED["directions"]),
@@ -248,7 +268,8 @@ def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mappi
             errors = by_label(group, objective)
             lost = regrets(by_label(group, score), errors, others, advised, higher=score == probe)
             found += [{"set": name, **one} for one in lost]
-        rows += [{"score": score, "unit": kind, **_in_unit(row, kind)} for row in _regret_rows(found)]
+        averaged = _regret_rows(found, ceiling if score == probe else [])
+        rows += [{"score": score, "unit": kind, **_in_unit(row, kind)} for row in averaged]
     return rows
 
 
@@ -301,13 +322,13 @@ def _swept(
     return pd.Series(values, index=seeds), ratios
 
 
-def _regret_rows(found: Sequence[TableRow]) -> list[TableRow]:
-    """Return the mean of each rule's regrets by set, and their average over sets."""
+def _regret_rows(found: Sequence[TableRow], ceiling: Collection[str]) -> list[TableRow]:
+    """Return the mean of each rule's regrets by set, and their average over sets that are not at their ceiling."""
     rows: list[TableRow] = []
     for rule in unique(found, "rule"):
         own = [one for one in select(found, rule=rule) if len(one["lost"])]
         means: list[Any] = [(one["set"], 1, mean_interval(one["lost"]), one["chosen"], one["best"]) for one in own]
-        several = [one["lost"] for one in own if len(one["lost"]) > 1]
+        several = [one["lost"] for one in own if len(one["lost"]) > 1 and one["set"] not in ceiling]
         if len(several) > 1:
             means.append((SETS, (average := pooled(several)).sets, average, "", ""))
         rows += [

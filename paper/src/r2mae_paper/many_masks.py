@@ -330,7 +330,7 @@ def _quotient(a: pd.Series, b: Any) -> Difference:
     found = paired_difference(np.log(a), np.log(b), higher_is_better=False)
     mean, low, high = np.expm1([found.mean, found.low, found.high]).tolist()
     equal = low > -MARGIN and high < MARGIN
-    return Difference(mean, low, high, found.n, found.method, "equal" if equal else found.verdict)
+    return Difference(mean, low, high, found.n, found.method, verdict="equal" if equal else found.verdict)
 
 
 def plot(tables: Tables, size: Size) -> Figures:

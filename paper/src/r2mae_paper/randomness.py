@@ -47,6 +47,7 @@ from r2mae_paper.gains import (
     in_percent,
     pooled_rows,
     rules_table,
+    sets_at_ceiling,
 )
 from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
 from r2mae_paper.scheme_tables import JUMPS, jumps_of_run, schemes, variants_of
@@ -380,7 +381,7 @@ def table_of_summary(results: pd.DataFrame) -> Tables:
     pooled = [
         {"score": score, **_in_unit(score, row)}
         for score in (ERROR, PROBE)
-        for row in pooled_rows(gains(results, score))
+        for row in pooled_rows(gains(results, score), sets_at_ceiling(results, score) if score == PROBE else ())
     ]
     rules = rules_table(results[~results["mask_aware"].astype(bool)], ERROR, PROBE, RULES)
     return {"randomness": by_set, "randomness-pooled": pooled, "randomness-rules": rules}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2mae.evaluation.power import power_of
+from r2mae.evaluation.power import detectable
 from r2mae_paper.claims import rules
 from r2mae_paper.claims.claim import MEANING, Case, Found, Word, summed, typeset, weakest
 from r2mae_paper.claims.estimates import Estimate, Measured, of_errors, over, over_models, over_sets, share_of
@@ -206,7 +206,7 @@ def test_a_measure_limits_the_verdict(judge: Judge, monkeypatch: pytest.MonkeyPa
 def test_seeds_that_would_decide_a_difference_do_so_four_times_in_five() -> None:
     part = over([1.0, -0.5, 0.2, 0.9, -0.1])
     needed = int(part.seeds(part.mean))
-    assert power_of(part.mean, part.spread[0], needed) >= 0.8 > power_of(part.mean, part.spread[0], needed - 1)
+    assert detectable(part.spread[0], needed) <= part.mean < detectable(part.spread[0], needed - 1)
     assert math.isinf(over([1.0, -1.0]).seeds(0.0))
     assert math.isinf(over([0.1, 0.2, 0.0], grid=0.1).seeds(0.1)), "within a step of the grid"
     assert math.isnan(of_errors(1.0, 2.0).seeds(1.0)), "no seeds are behind it"

@@ -37,6 +37,9 @@ class Options(ClusterFlags):
         How many seeds, or which (two or more numbers).
     ratios : list of str
         Fixed ratios to compare; by default the domain's ratio, low and high.
+    against : str, optional
+        The fixed ratio (one of --ratios) or scheme that the headline compares the others with; by default the best
+        fixed ratio, chosen without the seed.
     baselines : list of str
         Baselines to measure without pretraining, or the word none; by default those of the domain.
     out : str, optional
@@ -57,6 +60,7 @@ class Options(ClusterFlags):
     schemes: tuple[str, ...] | None = option(None, metavar="SCHEME")
     seeds: tuple[int, ...] = option((3,), metavar="N")
     ratios: tuple[float, ...] | None = option(None, metavar="RATIO")
+    against: str | None = option(None, metavar="RATIO|SCHEME")
     baselines: tuple[str, ...] | None = None
     out: str | None = option(None, metavar="DIR")
     config: str | None = option(None, metavar="FILE")
@@ -70,7 +74,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
     from r2mae.compare.run import start_server
     from r2mae.compare.runs import runs_of, seeds_of
-    from r2mae.compare.variants import default_schemes, plan_variants
+    from r2mae.compare.variants import against_label, default_schemes, plan_variants
 
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
@@ -78,6 +82,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     schemes = default_schemes(config) if options.schemes is None else list(options.schemes)
     seeds, ratios = seeds_of(options.seeds), options.ratios
     variants = plan_variants(config, schemes, of_schemes, ratios)  # finds mistakes before torch is imported
+    against = against_label(options.against, variants)
     if options.print_config:
         shown = {"schemes": schemes, "seeds": list(options.seeds), "ratios": ratios and list(ratios)}
         print_config(config, _VARIANT_FIELDS, **option_names(of_schemes), **shown, baselines=baselines or ["none"])
@@ -87,7 +92,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     runs = runs_of(variants, seeds, out)
     check_run(domain, config, [run.folder for run in runs])
     if options.plan_power or options.dry_run:
-        return _plan(options, config, variants, seeds, out)
+        return _plan(options, config, variants, seeds, out, against)
 
     if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
         start_server(domain.name)
@@ -102,12 +107,12 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
 
     console = Terminal(quiet=True) if options.json else None
     plan: dict[str, Any] = {"schemes": schemes, "options": of_schemes, "seeds": seeds, "ratios": ratios}
-    plan |= {"baselines": baselines, "out": out}
+    plan |= {"baselines": baselines, "against": against, "out": out}
     try:
         comparison = compare(config, domain, jobs=options.jobs, cluster=cluster, **plan)
     except FailedRunsError:
         with FolderLock(out), suppress(UserError):  # if no run is finished, there is no table
-            publish(gather_again(out), out, console=console)
+            publish(gather_again(out, against), out, console=console)
         raise
     with FolderLock(out):  # otherwise another command would delete the files being written as remains of a crash
         publish(comparison, out, console=console)
@@ -128,7 +133,14 @@ def _baselines(options: Options, domain: "Domain", config: RunConfig) -> list[st
     return named
 
 
-def _plan(options: Options, config: RunConfig, variants: "Sequence[Variant]", seeds: Sequence[int], out: Path) -> int:
+def _plan(
+    options: Options,
+    config: RunConfig,
+    variants: "Sequence[Variant]",
+    seeds: Sequence[int],
+    out: Path,
+    against: str | None,
+) -> int:
     """Print what the comparison will take, or what it can decide; refuse options that have no effect on that."""
     if options.plan_power and options.dry_run:
         raise UserError("--plan-power trains nothing, and --dry-run times steps: give one of them")
@@ -146,7 +158,7 @@ def _plan(options: Options, config: RunConfig, variants: "Sequence[Variant]", se
         found = estimate(config, domain, variants, seeds, out, jobs=options.jobs)
         print_json({"estimate": True, **asdict(found)}) if options.json else print_estimate(found)
         return 0
-    rows = plan_power(config, domain, variants, seeds, out)
+    rows = plan_power(config, domain, variants, seeds, out, against)
     print_json({"seeds": len(seeds), "rows": rows}) if options.json else print_power(rows, len(seeds))
     return 0
 

@@ -16,6 +16,7 @@ from r2mae.compare.comparison import BASELINE, Comparison
 from r2mae.compare.wording import (
     BEST_FIXED,
     CONFIDENCE,
+    choice_sentence,
     correction_sentence,
     decidable_differences,
     decimals,
@@ -96,18 +97,23 @@ class Analysis:
     summary : DataFrame
         :data:`SUMMARY_COLUMNS`: a line per label and metric, NaN if a label has no value.
     differences : DataFrame
-        :data:`DIFFERENCE_COLUMNS`: label minus `against` ("best fixed", or the label of the default fixed ratio),
-        paired over the seeds that both have. `verdict` is "better", "worse", "undecided", or "same" if the label
-        itself is the best fixed ratio under every seed. `decides` is the smallest true difference that as many seeds
-        with this spread decide four times in five; NaN if the spread is unknown. `over` is "seeds" or "seeds and
-        items": the units that the interval samples. `why` is the reason, and `items` the number of items
-        (:mod:`r2mae.evaluation.pairing`). `p` is the p-value of the interval. `p_corrected`, in the metric of the
-        headline and against the best fixed ratio, counts all schemes and all looks
-        (:mod:`r2mae.evaluation.multiple`); otherwise, and for fixed ratios and baselines, it is NaN.
+        :data:`DIFFERENCE_COLUMNS`: label minus `against`, paired over the seeds that both have. `verdict` is "better",
+        "worse", "undecided", or "same" if the label itself is the best fixed ratio under every seed. `decides` is the
+        smallest true difference that as many seeds with this spread decide four times in five; NaN if the spread is
+        unknown. `over` is "seeds" or "seeds and items": the units that the interval samples. `why` is the reason, and
+        `items` the number of items (:mod:`r2mae.evaluation.pairing`). `p` is the p-value of
+        the interval. `p_corrected`, of the rivals' headline differences, counts all rivals and all looks
+        (:mod:`r2mae.evaluation.multiple`); elsewhere it is NaN.
+    against : tuple of str
+        What variants are compared with: "best fixed", or the label of a variant. The first is that of the headline:
+        the variant that ``--against`` names, else "best fixed".
+    reference : Reference or None
+        The scores that the headline compares with; None without any.
+    rivals : tuple of str
+        The schemes that the headline judges: all but fixed ratios and baselines; fixed ratios, too, if they are
+        compared with a scheme.
     best_fixed : mapping of metric name to Reference
         The best fixed ratio in a metric, chosen for each seed. Empty without fixed ratios.
-    default_fixed : str or None
-        Label of the default fixed ratio, if it is one of the variants.
     ranks : DataFrame
         Means by label and metric name, with "average score" and "average rank" as in the paper's tables, for labels
         with a value of every ranked metric. The score is a plain mean over metrics, so it is meaningful only if they
@@ -123,8 +129,10 @@ class Analysis:
     metrics: tuple[Metric, ...]
     summary: pd.DataFrame
     differences: pd.DataFrame
+    against: tuple[str, ...]
+    reference: Reference | None
+    rivals: tuple[str, ...]
     best_fixed: Mapping[str, Reference]
-    default_fixed: str | None
     ranks: pd.DataFrame
     decimals: Mapping[str, int]
     headline: str
@@ -144,13 +152,13 @@ class Analysis:
         """Return the line of `summary` of a label and a metric."""
         return _matching_line(self.summary, label=label, metric=metric) or dict.fromkeys(SUMMARY_COLUMNS)
 
-    def difference(self, label: str, metric: str, against: str = BEST_FIXED) -> dict[str, Any] | None:
-        """Return the line of `differences`; None if no seeds can be paired."""
-        return _matching_line(self.differences, label=label, metric=metric, against=against)
+    def difference(self, label: str, metric: str, against: str | None = None) -> dict[str, Any] | None:
+        """Return the line of `differences`, by default of the headline's; None if no seeds can be paired."""
+        return _matching_line(self.differences, label=label, metric=metric, against=against or self.against[0])
 
     def interval_units(self) -> dict[str, str]:
-        """Return the units that the interval of each label's primary difference from the best fixed ratio samples."""
-        rows = _from_best_fixed(self.differences, self.primary)
+        """Return the units that the interval of each label's headline difference samples."""
+        rows = _rows_against(self.differences, self.primary, self.against[0])
         return {str(row["label"]): str(row["over"]) for _, row in rows[rows["low"].notna()].iterrows()}
 
     def leaders(self, metric: str) -> set[str]:
@@ -211,39 +219,51 @@ def analyse(comparison: Comparison) -> Analysis:
     chosen = {
         metric.name: choice for metric in metrics if (choice := choose_best_fixed(metric, scores[metric.name], fixed))
     }
-    default = comparison.config.get("default_fixed_label")
-    default = default if default in comparison.labels else None
-    differences = _differences(comparison, metrics, scores, chosen, default)
+    named, default = (comparison.config.get(key) for key in ("against", "default_fixed_label"))
+    against = (str(named), BEST_FIXED) if named else (BEST_FIXED, *([default] if default in comparison.labels else []))
+    references = {
+        metric.name: [
+            found for name in against if (found := _reference(name, scores[metric.name], chosen.get(metric.name)))
+        ]
+        for metric in metrics
+        if metric.higher_is_better is not None
+    }
+    differences = _differences(comparison, metrics, scores, references)
     places = {
         str(name): decimals(part["mean"], (part["high"] - part["low"]) / 2) for name, part in summary.groupby("metric")
     }
-    others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
-    from_best = _from_best_fixed(differences, primary)
-    chances = from_best.loc[from_best["label"].isin(others), "p"].dropna()
+    judged = [label for label in comparison.labels if label not in comparison.baselines and label != against[0]]
+    against_fixed = against[0] in {BEST_FIXED, *fixed}
+    rivals = [label for label in judged if not (against_fixed and label in fixed)]
+    rows = _rows_against(differences, primary, against[0])
+    chances = rows.loc[rows["label"].isin(rivals), "p"].dropna()
     if len(chances):
-        looks = [comparison.looks.get(str(label), 1) for label in from_best.loc[chances.index, "label"]]
+        looks = [comparison.looks.get(str(label), 1) for label in rows.loc[chances.index, "label"]]
         differences.loc[chances.index, "p_corrected"] = corrected_p_values(chances, looks=looks)
-        from_best = _from_best_fixed(differences, primary)
-    first = places[primary.name]
+        rows = _rows_against(differences, primary, against[0])
+    first, choice = places[primary.name], chosen.get(primary.name)
     sentences = [
-        standings(from_best, primary, others, "Against") if len(others) > 1 else "",  # the headline covers a single one
-        standings(from_best, primary, comparison.baselines, "Baselines, against"),
-        decidable_differences(from_best, primary, [*others, *comparison.baselines], first),
-        correction_sentence(from_best, max(comparison.looks.values(), default=1)),
-        interval_sentence(from_best, primary),
+        standings(rows, primary, rivals, "Against", against[0]) if len(rivals) > 1 else "",  # else in the headline
+        standings(rows, primary, comparison.baselines, "Baselines, against", against[0]),
+        choice_sentence(len(choice.scores)) if choice and choice.held_out and len(fixed) > 1 else "",
+        decidable_differences(rows, primary, [*rivals, *comparison.baselines], first),
+        correction_sentence(rows, max(comparison.looks.values(), default=1)),
+        interval_sentence(rows, primary),
         comparison.measured,
         *(f"{sentence}." for sentence in comparison.unread),
-        *_notes(comparison, metrics, scores, chosen.get(primary.name)),
+        *_notes(comparison, metrics, scores, choice),
     ]
     return Analysis(
         metrics=metrics,
         summary=summary,
         differences=differences,
+        against=against,
+        reference=next((one for one in references.get(primary.name, ()) if one.name == against[0]), None),
+        rivals=tuple(rivals),
         best_fixed=chosen,
-        default_fixed=default,
         ranks=_ranks(metrics, summary, comparison.labels),
         decimals=places,
-        headline=headline(primary, summary, from_best, fixed, first, comparison.baselines),
+        headline=headline(primary, summary, rows, rivals, first, against[0], comparison.baselines),
         notes=tuple(sentence for sentence in sentences if sentence),
     )
 
@@ -284,23 +304,25 @@ def choose_best_fixed(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]
     )
 
 
+def _reference(name: str, scores: pd.DataFrame, best: Reference | None) -> Reference | None:
+    """Return the reference of this name: the best fixed ratio, or a variant, if it has scores."""
+    if name == BEST_FIXED:
+        return best
+    own = {int(str(seed)): float(score) for seed, score in scores[name].dropna().items()} if name in scores else {}
+    return Reference(name, own, dict.fromkeys(own, name)) if own else None
+
+
 def _differences(
     comparison: Comparison,
     metrics: Sequence[Metric],
     scores: Mapping[str, pd.DataFrame],
-    chosen: Mapping[str, Reference],
-    default: str | None,
+    references: Mapping[str, Sequence[Reference]],
 ) -> pd.DataFrame:
-    """Return the differences of all variants from the best and from the default fixed ratio, but for itself."""
+    """Return the differences of all variants from the references of each metric, but for a reference itself."""
     lines: list[tuple[Any, ...]] = []
     for metric in metrics:
-        if metric.higher_is_better is None:
-            continue
-        table, references = scores[metric.name], [chosen[metric.name]] if metric.name in chosen else []
-        if default is not None:
-            own = {int(str(seed)): float(score) for seed, score in table[default].dropna().items()}
-            references.append(Reference(default, own, dict.fromkeys(own, default)))
-        for reference in references:
+        table = scores[metric.name]
+        for reference in references.get(metric.name, ()):
             for label in map(str, table.columns):
                 seeds = [int(seed) for seed in table.index[table[label].notna()] if int(seed) in reference.scores]
                 if label != reference.name and seeds:
@@ -330,9 +352,9 @@ def _difference(
     return (label, metric.name, reference.name, *numbers, *units, np.nan if itself else one.p, np.nan)
 
 
-def _from_best_fixed(differences: pd.DataFrame, metric: Metric) -> pd.DataFrame:
-    """Return the differences in a metric from the best fixed ratio, without those that are the best fixed ratio."""
-    rows = differences[(differences["metric"] == metric.name) & (differences["against"] == BEST_FIXED)]
+def _rows_against(differences: pd.DataFrame, metric: Metric, against: str) -> pd.DataFrame:
+    """Return the differences in a metric from a reference, without those that are the best fixed ratio themselves."""
+    rows = differences[(differences["metric"] == metric.name) & (differences["against"] == against)]
     return rows[rows["verdict"] != "same"]
 
 

@@ -22,7 +22,7 @@ from r2mae.compare.gather import gather
 from r2mae.compare.measure import check_baselines
 from r2mae.compare.run import Processes
 from r2mae.compare.runs import runs_of
-from r2mae.compare.variants import baseline_variants, default_label, plan_variants
+from r2mae.compare.variants import against_label, baseline_variants, default_label, plan_variants
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
@@ -40,6 +40,7 @@ def compare(
     out: Path,
     ratios: Sequence[float] | None = None,
     baselines: Sequence[str] = (),
+    against: str | None = None,
     jobs: int | None = None,
     cluster: ClusterOptions | None = None,
     console: Console | None = None,
@@ -59,6 +60,9 @@ def compare(
         See :func:`r2mae.compare.variants.plan_variants`.
     baselines : sequence of str
         Baselines to measure in addition, from :meth:`~r2mae.domains.base.Domain.baselines_of`.
+    against : str, optional
+        A fixed ratio or a scheme of the comparison, with which the headline compares the others. The default is the
+        best fixed ratio.
     seeds : sequence of int
         A seed determines weights, data order, masks and (for sets without an official test part) the split.
     out : Path
@@ -80,6 +84,7 @@ def compare(
     runner = runner_of(cluster, jobs, base.machine.device, out)
     base = base.replace(threads=base.machine.threads or 1)
     variants = plan_variants(base, schemes, options, ratios)
+    named = against_label(against, variants)
     check_baselines(base, domain, baselines)
     variants += baseline_variants(base, baselines, variants)
     runs = runs_of(variants, seeds, out)
@@ -92,7 +97,7 @@ def compare(
         check_options_agree([*earlier, *runs])
         write_json(out / "compare.json", shared_fields(base))
         run_missing(runs, domain, runner, console=console)
-        labels = {"default_fixed_label": default_label(base, options)}
+        labels = {"default_fixed_label": default_label(base, options), "against": named}
         everything = finished_runs(out, domain, base, [variant.label for variant in variants])
         return gather(everything, domain, base, extra=labels)
 

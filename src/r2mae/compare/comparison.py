@@ -49,7 +49,8 @@ class Comparison:
     unread : tuple of str
         Sentences about run files that could not be read, without the period.
     looks : mapping of label to int
-        How many times a scheme's difference was shown, each time with other seeds; this one included. By default once.
+        How many times a scheme's headline difference was shown, each time with other seeds or another reference; this
+        one included. By default once.
     """
 
     title: str

@@ -1,7 +1,6 @@
 """How long a comparison will take: the time of one short run, times the number of runs."""
 
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory import check_fits_memory
 
-WARM_UP, STEPS = 5, 20  # optimiser steps: first untimed, then timed
+WARM_UP = 5  # optimiser steps that are not timed
+ENOUGH = 1.0  # seconds of timed steps; of fewer, the noise of the clock and the last checkpoint would be a large share
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def estimate(
 ) -> Estimate:
     """Time a few steps of the first variant, in a temporary folder; `out` is only read.
 
-    Validation, measuring and start-up of runs come on top, and runs at the same time share a machine.
+    The number of timed steps grows until they take :data:`ENOUGH`. A first run is not timed, since it imports and
+    compiles what later ones have. Validation, measuring and start-up of runs come on top, and runs at the same time
+    share a machine.
 
     Parameters
     ----------
@@ -82,12 +84,16 @@ def estimate(
     steps = config.optimizer.total_steps(len(data.train))
     short = config.replace(steps=WARM_UP, epochs=1, validation=0.0, validate_every=None, patience=None, logger="none")
     with tempfile.TemporaryDirectory() as temporary:
-        ends = []
-        for count in (WARM_UP, WARM_UP + STEPS):
-            began = time.perf_counter()
-            fit(short.replace(steps=count), domain, Path(temporary) / str(count), data=data)
-            ends.append(time.perf_counter() - began)
-    per_step = max(ends[1] - ends[0], 0.0) / STEPS
+
+        def seconds_of(count: int, name: str) -> float:
+            return fit(short.replace(steps=count), domain, Path(temporary) / name, data=data).seconds
+
+        seconds_of(WARM_UP, "first")
+        before, timed, taken = seconds_of(WARM_UP, "warm-up"), 0, 0.0
+        while taken < ENOUGH and timed < steps:
+            timed = max(4 * timed, 10)
+            taken = seconds_of(WARM_UP + timed, str(timed)) - before
+    per_step = max(taken, 0.0) / timed
     at_once = runner.at_once(max(1, len(waiting)))
     each = [per_step * run.config.optimizer.total_steps(len(data.train)) for run in waiting]
     return Estimate(

@@ -20,8 +20,8 @@ from r2mae.training.folder import RunFolder, read_json
 _OF_RUNS = ("scheme", "seed", "preset", "machine")
 
 
-def read_looks(out: Path) -> dict[str, list[list[int]]]:
-    """Return the seeds of each look at each scheme, as ``looks.json`` of a comparison has them.
+def read_looks(out: Path) -> dict[str, dict[str, list[list[int]]]]:
+    """Return the seeds of each look, by what the headline compared with and by scheme, from ``looks.json``.
 
     Raises a :class:`UserError` if the file is damaged.
     """
@@ -30,7 +30,12 @@ def read_looks(out: Path) -> dict[str, list[list[int]]]:
         return {}
     try:
         looks = json.loads(file.read_text(encoding="utf-8"))
-        return {str(label): [[int(seed) for seed in seeds] for seeds in shown] for label, shown in looks.items()}
+        return {
+            str(against): {
+                str(label): [[int(seed) for seed in seeds] for seeds in shown] for label, shown in schemes.items()
+            }
+            for against, schemes in looks.items()
+        }
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise UserError(
             f"{file} is damaged: restore it (if you delete it, verdicts no longer count how often they were shown)"

@@ -67,10 +67,11 @@ def gather(
     )
 
 
-def gather_again(out: Path) -> Comparison:
+def gather_again(out: Path, against: str | None = None) -> Comparison:
     """Return the comparison of all finished runs in a folder, without running anything.
 
-    If the data can no longer be read, the comparison has no examples, and a warning is logged.
+    `against` is the label that the headline compares with, by default that of the last report. If the data can no
+    longer be read, the comparison has no examples, and a warning is logged.
 
     Raises a :class:`UserError` if the folder holds no comparison, or no finished run.
     """
@@ -86,13 +87,13 @@ def gather_again(out: Path) -> Comparison:
             raise UserError(unread[0])
         raise UserError(f"no run in {out} is finished: repeat the command of the comparison to resume it")
     label = previous.get("default_fixed_label") or default_label(base)
-    default = {"default_fixed_label": label}
+    extra = {"default_fixed_label": label, "against": against or previous.get("against")}
     try:
-        comparison = gather(runs, domain, base, extra=default)
+        comparison = gather(runs, domain, base, extra=extra)
     except UserError as error:
         if not domain.has_examples:
             raise
-        comparison = gather(runs, domain, base, extra=default, examples=False)
+        comparison = gather(runs, domain, base, extra=extra, examples=False)
         logging.getLogger("r2mae").warning("%s: the report has no examples (%s)", out, error)
     return replace(comparison, unread=tuple(unread))
 

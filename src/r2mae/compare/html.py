@@ -14,7 +14,7 @@ from r2mae.compare.analysis import Analysis, fixed_labels
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.figures import NamedFigure, colours_of, comparison_figures, inline_svg
 from r2mae.compare.results_json import to_json
-from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, difference_places, interval, number
+from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, comparator, difference_places, interval, number
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.multiple import ERROR
 from r2mae.files import atomic_write
@@ -51,6 +51,7 @@ def _context(comparison: Comparison, analysis: Analysis, figures: Sequence[Named
         "metrics": analysis.metrics,
         "judged_metrics": analysis.judged_metrics,
         "primary": analysis.primary,
+        "against": comparator(analysis.against[0]),
         "rows": _rows(comparison, analysis),
         "comparisons": _comparisons(comparison, analysis),
         "choices": findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
@@ -79,13 +80,13 @@ def _rows(comparison: Comparison, analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def _comparisons(comparison: Comparison, analysis: Analysis) -> list[dict[str, Any]]:
-    """Return the rows of differences from the best and from the default fixed ratio.
+    """Return the rows of differences from the headline's reference, and from the other one.
 
     `over` is what all intervals are over, empty where they differ or there is none. The `pairs` of a row are the
     different numbers of pairs of its differences, rising: one number where all metrics have as many.
     """
     comparisons, colours = [], colours_of(comparison)
-    for against in (BEST_FIXED, str(analysis.default_fixed)):
+    for number_of_table, against in enumerate(analysis.against):
         rows, over = [], set()
         for label in comparison.labels:
             values = [_difference(analysis, label, metric, against) for metric in analysis.judged_metrics]
@@ -94,7 +95,10 @@ def _comparisons(comparison: Comparison, analysis: Analysis) -> list[dict[str, A
                 rows.append({**row, "values": values})
                 over |= {value["over"] for value in values if value and value["over"]}
         if rows:
-            comparisons.append({"against": against, "rows": rows, "over": over.pop() if len(over) == 1 else ""})
+            kind = "(named by --against)" if number_of_table == 0 else "(the default)"
+            kind = "ratio" if against == BEST_FIXED else kind
+            only = over.pop() if len(over) == 1 else ""
+            comparisons.append({"against": against, "kind": kind, "rows": rows, "over": only})
     return comparisons
 
 

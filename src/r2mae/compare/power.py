@@ -1,12 +1,13 @@
 """What the planned seeds of a comparison can decide, from the paired differences of runs that are finished."""
 
 from collections.abc import Mapping, Sequence
+from math import nan, sqrt
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from r2mae.compare.analysis import analyse, fixed_labels, scores_by_seed
+from r2mae.compare.analysis import analyse, scores_by_seed
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.finished import check_options_agree, finished_runs
 from r2mae.compare.gather import ordered_runs, table_of
@@ -15,20 +16,27 @@ from r2mae.compare.wording import listing
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.evaluation.multiple import level_of_look
-from r2mae.evaluation.power import detectable, seeds_needed, spread
+from r2mae.evaluation.power import detectable, seeds_needed
+from r2mae.evaluation.statistics import Interval, paired_difference
 from r2mae.training.config import RunConfig
 
 _FEWEST = 2  # seeds of a variant that tell a standard deviation
+_UNKNOWN = Interval(nan, nan, nan, 0, "none")
 
 
 def plan_power(
-    base: RunConfig, domain: Domain, variants: Sequence[Variant], seeds: Sequence[int], out: Path
+    base: RunConfig,
+    domain: Domain,
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    out: Path,
+    against: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Compare every variant with the best fixed ratio, by the headline's metric and intervals over seeds.
+    """Compare variants as the headline does, by its metric and with intervals over seeds.
 
     Parameters
     ----------
-    base, domain, seeds, out
+    base, domain, seeds, out, against
         As of :func:`r2mae.compare.compare.compare`; `out` is only read.
     variants : sequence of Variant
         The planned ones.
@@ -58,26 +66,28 @@ def plan_power(
         )
     no_curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
     comparison = Comparison(
-        Path(base.data.source).name, domain.metrics_of(base), table_of(ordered_runs(runs)), no_curves
+        Path(base.data.source).name,
+        domain.metrics_of(base),
+        table_of(ordered_runs(runs)),
+        no_curves,
+        config={"against": against},
     )
     analysis = analyse(comparison)
-    metric = analysis.primary.name
-    reference = analysis.best_fixed.get(metric)
+    metric, reference = analysis.primary.name, analysis.reference
     if reference is None:
         raise UserError("--plan-power compares with the best fixed ratio: name fixed and another scheme in --schemes")
     table = scores_by_seed(comparison, metric)
     rows = []
-    schemes = [name for name in table if name not in fixed_labels(comparison)]
     # What a first look decides for certain, whatever the other schemes give (r2mae.evaluation.multiple).
-    confidence = 1 - level_of_look(1) / max(1, len(schemes))
-    for label in schemes:
+    confidence = 1 - level_of_look(1) / max(1, len(analysis.rivals))
+    for label in analysis.rivals:
         own = table[label].dropna()
         pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
         mine = own[pairs].to_numpy(float)
-        differences = mine - reference.partner(mine, pairs)
-        sd, mean = spread(differences), float(differences.mean()) if pairs else float("nan")
+        difference: Interval = paired_difference(mine, reference.partner(mine, pairs)) if pairs else _UNKNOWN
+        sd, mean = difference.error * sqrt(difference.n), difference.mean
         rows.append({
-            "label": str(label), "against": reference.name, "metric": metric, "pairs": len(pairs), "difference": mean,
+            "label": label, "against": reference.name, "metric": metric, "pairs": len(pairs), "difference": mean,
             "sd": sd, "decides": detectable(sd, len(seeds), confidence=confidence),
             "seeds": seeds_needed(sd, abs(mean), confidence=confidence),
         })  # fmt: skip

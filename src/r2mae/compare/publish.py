@@ -25,7 +25,8 @@ _WIDTH = 110
 def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
     """Write ``results.csv``, ``times.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table.
 
-    The seeds of each corrected verdict are written into ``looks.json``: verdicts count the looks with other seeds.
+    The seeds of each corrected verdict are written into ``looks.json``: verdicts count the looks with other seeds, or
+    with another reference.
     """
     analysis = analyse(comparison)
     looks = _count_looks(out, comparison, analysis)
@@ -46,10 +47,12 @@ def _count_looks(out: Path, comparison: Comparison, analysis: Analysis) -> dict[
     looks, differences, runs = read_looks(out), analysis.differences, comparison.table
     for label in map(str, differences.loc[differences["p_corrected"].notna(), "label"]):
         seeds = sorted({int(seed) for seed in runs.loc[runs["label"] == label, "seed"]})
-        if seeds not in looks.setdefault(label, []):
-            looks[label].append(seeds)
+        shown = looks.setdefault(analysis.against[0], {}).setdefault(label, [])
+        if seeds not in shown:
+            shown.append(seeds)
     write_json(out / "looks.json", looks)
-    return {label: len(shown) for label, shown in looks.items()}
+    labels = looks.get(analysis.against[0], {})
+    return {label: sum(len(one.get(label, ())) for one in looks.values()) for label in labels}
 
 
 def _console() -> Console:
@@ -62,7 +65,7 @@ def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = 
     """Write ``results.csv``, one line per run. It contains no times: the same runs give the same bytes.
 
     The last columns are the fingerprint of the run's test items, if it has scores of single items, and the units that
-    the interval of its variant's difference from the best fixed ratio samples, in the metric of the headline.
+    the interval of its variant's difference in the headline samples.
     """
     table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).interval_units()
     runs = zip(table["label"], table["seed"], strict=True)

@@ -27,6 +27,7 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
         "notes": list(analysis.notes),
         "confidence": CONFIDENCE,
         "primary_metric": analysis.primary.name,
+        "against": analysis.against[0],
         "looks": dict(comparison.looks),
         "measured": comparison.measured,
         "metrics": [
@@ -46,7 +47,6 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
             for metric, choice in analysis.best_fixed.items()
         },
         "items": _items(comparison),
-        "default_fixed": analysis.default_fixed,
         "ranks": _records(analysis.ranks.rename_axis("label").reset_index()),
         "runs": _records(comparison.table),
         "config": _plain(comparison.config),

@@ -24,7 +24,9 @@ _STYLES = {"better": "bold green", "worse": "red", "undecided": "yellow"}
 
 
 def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool = False) -> Table:
-    """Return the table, a row per label: the primary metric, its difference from the best fixed ratio, other means.
+    """Return the table, a row per label: the primary metric, its difference from the headline's reference, other means.
+
+    If that is not the best fixed ratio, the difference from the best fixed ratio has a further column.
 
     Parameters
     ----------
@@ -50,11 +52,14 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
         _Column(_heading(primary), [_bold(_estimate(row, analysis), label in leaders) for label, row in rows.items()])
     )
     if paired:
-        gaps = [_difference(analysis, label) for label in rows]
+        against = analysis.against[0]
+        gaps = [_difference(analysis, label, against) for label in rows]
         over = analysis.interval_units()
         same = f", over {next(iter(over.values()))}" if len(set(over.values())) == 1 else ""
-        columns.append(_Column(f"minus {BEST_FIXED}{same}", [gap for gap, _ in gaps]))
+        columns.append(_Column(f"minus {against}{same}", [gap for gap, _ in gaps]))
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
+        if against != BEST_FIXED:
+            columns.append(_Column(f"minus {BEST_FIXED}", [_difference(analysis, one, BEST_FIXED)[0] for one in rows]))
         if over and not same:
             columns.append(_Column("interval over", [Text(over.get(label, "")) for label in rows]))
     others = () if short else analysis.metrics[1:]
@@ -131,8 +136,8 @@ def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = Fals
     return f"{mean} ±{number(half, places)}" if row["method"] in _SYMMETRIC_METHODS else f"{mean}\n{ends}"
 
 
-def _difference(analysis: Analysis, label: str) -> tuple[Text, Text]:
-    difference = analysis.difference(label, analysis.primary.name)
+def _difference(analysis: Analysis, label: str, against: str) -> tuple[Text, Text]:
+    difference = analysis.difference(label, analysis.primary.name, against)
     if difference is None:
         return Text(""), Text("")
     if difference["verdict"] == "same":

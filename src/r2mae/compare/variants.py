@@ -7,7 +7,7 @@ from typing import Any
 
 from r2mae.compare.comparison import BASELINE
 from r2mae.compare.runs import Variant
-from r2mae.errors import UserError
+from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme import SchemeSpec, kind_of
@@ -117,6 +117,25 @@ def default_label(base: RunConfig, options: Mapping[str, Any] | None = None) -> 
     """Return the label of the variant at the default fixed ratio, whether or not it is in the comparison."""
     given = (base.scheme.given_options if options is None else options).get("ratio")
     return ratio_label(per_ratio_schemes()[0], base.scheme_defaults.ratio if given is None else given)
+
+
+def against_label(word: str | None, variants: Sequence[Variant]) -> str | None:
+    """Return the label of the variant that a ratio or a scheme names, to compare the others with; None for None.
+
+    Raises a :class:`UserError` if the comparison has no such variant, or several.
+    """
+    if word is None:
+        return None
+    try:
+        ratio = float(word)
+    except ValueError:
+        ratio = math.nan
+    pretrained = [variant for variant in variants if not variant.baseline]
+    found = [one.label for one in pretrained if one.label == word or one.values["ratio"] == ratio]
+    if len(found) != 1:
+        known = nearest(word, [variant.label for variant in pretrained])
+        raise UserError(f"--against {word!r} is not one fixed ratio or scheme of this comparison: {known}")
+    return found[0]
 
 
 def variant_of(config: RunConfig) -> Variant:

@@ -87,15 +87,30 @@ def seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
+def comparator(against: str) -> str:
+    """Return what variants are compared with, as sentences name it."""
+    return "the best fixed ratio" if against == BEST_FIXED else against
+
+
+def choice_sentence(count: int) -> str:
+    """Return a sentence on what the difference from the best fixed ratio estimates with so many seeds."""
+    return (
+        f"Best fixed is the ratio that a choice on the other {seeds(count - 1)} gives. A wrong choice favours the "
+        "other schemes (three seeds: by up to 0.3 to 0.5 of a seed's standard deviation; ten: half of that); "
+        "--against RATIO compares with a ratio that you name."
+    )
+
+
 def headline(
     metric: Metric,
     summary: pd.DataFrame,
-    from_best: pd.DataFrame,
-    fixed: Sequence[str],
+    differences: pd.DataFrame,
+    rivals: Sequence[str],
     places: int,
+    against: str = BEST_FIXED,
     baselines: Sequence[str] = (),
 ) -> str:
-    """Return the headline: which pretrained variant leads, whether it beats the best fixed ratio, which baselines lead.
+    """Return the headline: which pretrained variant leads, whether the best rival beats what it is compared with.
 
     Parameters
     ----------
@@ -103,14 +118,16 @@ def headline(
         The primary one.
     summary : DataFrame
         As in :class:`r2mae.compare.analysis.Analysis`.
-    from_best : DataFrame
-        The differences in the metric from the best fixed ratio.
-    fixed : sequence of str
-        Labels of the fixed ratios.
+    differences : DataFrame
+        The differences in the metric from `against`.
+    rivals : sequence of str
+        Labels that are compared with it.
     places : int
         Decimals of the metric.
+    against : str
+        "best fixed", or the label of a variant.
     baselines : sequence of str
-        Labels of the baselines.
+        Labels of the baselines; those that lead are named.
     """
     rows = summary[(summary["metric"] == metric.name) & (summary["n"] > 0)].set_index("label")
     baseline_means = rows.loc[rows.index.isin(list(baselines)), "mean"]
@@ -132,22 +149,24 @@ def headline(
         named = [f"{label} ({number(value, places)})" for label, value in ahead.items()]
         words = ("baselines", "are") if len(named) > 1 else ("baseline", "is")
         first += f"; the {words[0]} {listing(named)} {words[1]} ahead"
-    others = [str(label) for label in means.index if label not in fixed]
-    if not set(fixed) & set(means.index):
+    others = [str(label) for label in means.index if label in rivals]
+    if against == BEST_FIXED and len(others) == len(means):
         return f"{first}. There is no fixed ratio to compare with: add fixed to the schemes."
     if not others:
-        return f"{first}. There are only fixed ratios: add other schemes to compare them with."
+        only = "There are only fixed ratios" if against == BEST_FIXED else f"There is no scheme besides {against}"
+        return f"{first}. {only}: add other schemes to compare."
     challenger = next((label for label in leaders if label in others), None)
     if challenger is None:
         challenger = str(means[others].idxmax() if metric.higher_is_better else means[others].idxmin())
         lead_in = f"Of the other schemes {challenger} comes nearest; it"
     else:
         lead_in = "It" if len(leaders) == 1 else challenger
-    against_best = from_best[from_best["label"] == challenger]
-    if against_best.empty:
-        return f"{first}. {lead_in} has no seed in common with the fixed ratios."
-    difference = against_best.iloc[0].to_dict()
-    sentences = f"{first}. {lead_in} {_difference_phrase(difference, places)}."
+    own = differences[differences["label"] == challenger]
+    if own.empty:
+        partner = "the fixed ratios" if against == BEST_FIXED else against
+        return f"{first}. {lead_in} has no seed in common with {partner}."
+    difference = own.iloc[0].to_dict()
+    sentences = f"{first}. {lead_in} {_difference_phrase(difference, places, comparator(against))}."
     if difference["verdict"] == "better" and math.isfinite(difference["p_corrected"]):
         holds = "so it is" if difference["p_corrected"] <= ERROR else "so it is not"
         sentences += (
@@ -157,19 +176,19 @@ def headline(
     return sentences
 
 
-def standings(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str) -> str:
-    """Return a sentence on which labels are better, undecided or worse than the best fixed ratio; "" with one seed.
+def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str, against: str) -> str:
+    """Return a sentence on which labels are better, undecided or worse than `against`; "" with one seed.
 
     Parameters
     ----------
-    from_best, metric
+    differences, metric, against
         As for :func:`headline`.
     labels : sequence of str
         The labels.
     lead : str
         First words of the sentence.
     """
-    rows = from_best[from_best["label"].isin(list(labels))]
+    rows = differences[differences["label"].isin(list(labels))]
     if rows.empty or rows["n"].max() < 2:
         return ""
     groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
@@ -178,7 +197,7 @@ def standings(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], le
         for verdict in ("better", "undecided", "worse")
         if verdict in groups
     ]
-    return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
+    return f"{lead} {comparator(against)} in {metric.label}: {'; '.join(parts)}."
 
 
 def chance(p: float) -> str:
@@ -188,22 +207,22 @@ def chance(p: float) -> str:
     return "below 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def correction_sentence(from_best: pd.DataFrame, looks: int) -> str:
+def correction_sentence(differences: pd.DataFrame, looks: int) -> str:
     """Return a sentence on the corrected p-values of the schemes; "" if there is nothing to correct.
 
     Parameters
     ----------
-    from_best
+    differences
         As for :func:`headline`.
     looks : int
-        How many times findings were shown, each time with other seeds.
+        How many times findings were shown, each time with other seeds or another reference.
     """
-    rows = from_best[np.isfinite(from_best["p_corrected"].astype(float))]
+    rows = differences[np.isfinite(differences["p_corrected"].astype(float))]
     lost = rows[(rows["verdict"] != "undecided") & (rows["p_corrected"] > ERROR)]
     if rows.empty or (len(rows) == 1 and looks == 1 and lost.empty):
         return ""
     counted = [f"{len(rows)} schemes (Holm)"] if len(rows) > 1 else []
-    counted += [f"{looks} looks with more and more seeds"] if looks > 1 else []
+    counted += [f"{looks} looks"] if looks > 1 else []
     decided = [str(label) for label in rows.loc[rows["p_corrected"] <= ERROR, "label"]]
     marks = "; * marks verdicts that do not hold then" if len(lost) else ""
     outcome = f"these are still decided: {listing(decided)}" if decided else "no difference is decided"
@@ -213,17 +232,17 @@ def correction_sentence(from_best: pd.DataFrame, looks: int) -> str:
     )
 
 
-def decidable_differences(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str:
+def decidable_differences(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str:
     """Return a sentence on the smallest differences that these seeds decide; "" if no label is undecided.
 
     Parameters
     ----------
-    from_best, metric, places
+    differences, metric, places
         As for :func:`headline`.
     labels : sequence of str
         The labels.
     """
-    rows = from_best[from_best["label"].isin(list(labels))]
+    rows = differences[differences["label"].isin(list(labels))]
     rows = rows[(rows["verdict"] == "undecided") & np.isfinite(rows["decides"].astype(float))]
     if rows.empty:
         return ""
@@ -238,15 +257,15 @@ def decidable_differences(from_best: pd.DataFrame, metric: Metric, labels: Seque
     )
 
 
-def interval_sentence(from_best: pd.DataFrame, metric: Metric) -> str:
+def interval_sentence(differences: pd.DataFrame, metric: Metric) -> str:
     """Return a sentence that says whether intervals are over seeds, or seeds and items, and why; "" without any.
 
     Parameters
     ----------
-    from_best, metric
+    differences, metric
         As for :func:`headline`.
     """
-    groups = [*from_best[from_best["low"].notna()].groupby(["over", "why"], sort=False)]
+    groups = [*differences[differences["low"].notna()].groupby(["over", "why"], sort=False)]
     parts = []
     for (over, why), part in groups:
         whose = "" if len(groups) == 1 else f" for {listing([str(label) for label in part['label']])}"
@@ -281,23 +300,23 @@ def edge_warning(means: Mapping[float, float], *, up: bool) -> str | None:
     )
 
 
-def _difference_phrase(difference: Mapping[Hashable, Any], places: int) -> str:
+def _difference_phrase(difference: Mapping[Hashable, Any], places: int, against: str) -> str:
     mean, low, high = (float(difference[key]) for key in ("mean", "low", "high"))
     if not math.isfinite(low):
         gap, count = number(mean, places, signed=True), difference["n"]
         where = "on one seed, which decides nothing: use three or more"
         if count > 1:
             where = f"under each of {seeds(count)}, which shows no spread and decides nothing: use more seeds"
-        return f"differs from the best fixed ratio by {gap} {where}"
+        return f"differs from {against} by {gap} {where}"
     places = difference_places(mean, low, high, places)
     verdict = difference["verdict"]
     if verdict == "undecided":
         gap, ends = number(mean, places, signed=True), interval(low, high, places, signed=True)
-        return f"differs from the best fixed ratio by {gap} ({ends}), which is undecided: the interval contains 0"
+        return f"differs from {against} by {gap} ({ends}), which is undecided: the interval contains 0"
     if mean < 0:
         mean, low, high = -mean, -high, -low
-    word = "beats the best fixed ratio" if verdict == "better" else "is worse than the best fixed ratio"
-    return f"{word} by {number(mean, places)} ({interval(low, high, places)})"
+    word = "beats" if verdict == "better" else "is worse than"
+    return f"{word} {against} by {number(mean, places)} ({interval(low, high, places)})"
 
 
 def _digits(size: float, significant: int) -> int:

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from r2mae.evaluation.gaussian import GaussianConditionalMean
     from r2mae.evaluation.head import LinearHead, fit_head
     from r2mae.evaluation.multiple import corrected_p_values, holm, level_of_look
-    from r2mae.evaluation.power import detectable, power_of, seeds_needed
+    from r2mae.evaluation.power import detectable, seeds_needed
     from r2mae.evaluation.probes import LinearProbe, RidgeProbe
     from r2mae.evaluation.spectrum import Spectrum, effective_rank
     from r2mae.evaluation.statistics import (
         BestFixed,
         Difference,
         Interval,
+        at_ceiling,
         best_fixed,
         mean_interval,
         paired_difference,
@@ -40,6 +41,7 @@ __all__ = [
     "Metric",
     "RidgeProbe",
     "Spectrum",
+    "at_ceiling",
     "best_fixed",
     "components",
     "corrected_p_values",
@@ -53,7 +55,6 @@ __all__ = [
     "level_of_look",
     "mean_interval",
     "paired_difference",
-    "power_of",
     "rank_table",
     "score_attributes",
     "seeds_needed",
@@ -67,13 +68,14 @@ __getattr__, __dir__ = lazy_exports(
         "gaussian": ("GaussianConditionalMean",),
         "head": ("LinearHead", "fit_head"),
         "multiple": ("corrected_p_values", "holm", "level_of_look"),
-        "power": ("detectable", "power_of", "seeds_needed"),
+        "power": ("detectable", "seeds_needed"),
         "probes": ("LinearProbe", "RidgeProbe"),
         "spectrum": ("Spectrum", "effective_rank"),
         "statistics": (
             "BestFixed",
             "Difference",
             "Interval",
+            "at_ceiling",
             "best_fixed",
             "mean_interval",
             "paired_difference",

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from r2mae.evaluation.statistics import Difference, Interval, finite_array, judge, without_ends
+from r2mae.evaluation.statistics import Difference, Interval, finite_array, judge
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,17 @@ def components_of(
     )
 
 
-def crossed_interval(scores: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the mean over seeds and items, with an interval for which both are samples.
+def crossed_interval(
+    scores: Any, *, means: Any = None, total_items: int | None = None, confidence: float = 0.95
+) -> Interval:
+    """Return the mean over seeds and items, with Student's t interval for which both are samples.
 
     Parameters
     ----------
-    scores : array-like, shape (n_seeds, n_items)
-        Two or more seeds, each measured on the same two or more items.
+    scores, means, total_items
+        As of :func:`components`.
     confidence : float
-        Coverage of the t interval from the components of variance.
+        Coverage.
 
     Returns
     -------
@@ -116,32 +118,38 @@ def crossed_interval(scores: Any, *, confidence: float = 0.95) -> Interval:
     Raises
     ------
     ValueError
-        If there is one seed only, the shape is wrong, or a value is not finite.
+        As :func:`components`.
     """
-    table = _checked_table(scores, "scores")
-    return t_interval(float(table.mean()), components(table), len(table), confidence=confidence)
-
-
-def t_interval(mean: float, parts: Components, seeds: int, *, confidence: float = 0.95) -> Interval:
-    """Return the t interval of a mean with these components of variance."""
-    error = sqrt(parts.variance)
+    parts = components(scores, means=means, total_items=total_items)
+    mean, error = float(np.mean(scores if means is None else means)), sqrt(parts.variance)
     half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * error
-    return Interval(mean, mean - half, mean + half, seeds, "crossed t", error, parts.df)
+    return Interval(mean, mean - half, mean + half, len(scores), "crossed t", error, parts.df)
 
 
-def crossed_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:
+def crossed_difference(
+    a: Any,
+    b: Any,
+    *,
+    means: Any = None,
+    total_items: int | None = None,
+    higher_is_better: bool = True,
+    confidence: float = 0.95,
+) -> Difference:
     """Return the mean of a − b over paired seeds and items, its interval, and whether a is better.
 
-    Seeds (equal split, order and initial weights) and items are paired by position.
+    Seeds (equal split, order and initial weights) and items are paired by position. An interval without width is
+    unknown, but for equal scores.
 
     Parameters
     ----------
     a, b : array-like, shape (n_seeds, n_items)
         Score of every item for every seed: its masked error, or 1 if a probe is right and 0 if it is wrong.
+    means, total_items
+        Of a − b, as of :func:`components`.
     higher_is_better : bool
         Whether higher scores are better.
     confidence : float
-        As of :func:`crossed_interval`.
+        Coverage.
 
     Raises
     ------
@@ -151,13 +159,8 @@ def crossed_difference(a: Any, b: Any, *, higher_is_better: bool = True, confide
     first, second = _checked_table(a, "a"), _checked_table(b, "b")
     if first.shape != second.shape:
         raise ValueError(f"a and b must have the same seeds and items; got shapes {first.shape} and {second.shape}")
-    return crossed_judgement(crossed_interval(first - second, confidence=confidence), higher_is_better=higher_is_better)
-
-
-def crossed_judgement(found: Interval, *, higher_is_better: bool) -> Difference:
-    """Return the interval of a difference with its verdict; one without width is unknown, but for equal scores."""
-    known = found.high > found.low or found.mean == 0.0
-    return judge(found if known else without_ends(found), higher_is_better=higher_is_better)
+    found = crossed_interval(first - second, means=means, total_items=total_items, confidence=confidence)
+    return judge(found, higher_is_better=higher_is_better, known=found.high > found.low or found.mean == 0.0)
 
 
 def _checked_table(values: Any, name: str) -> Float[np.ndarray, "seeds items"]:

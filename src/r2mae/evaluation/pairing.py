@@ -10,15 +10,14 @@ With two seeds its coverage can fall to 88 in 100, so it is not used.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
 
-from r2mae.evaluation.crossed import components, crossed_judgement, t_interval
+from r2mae.evaluation.crossed import crossed_difference
 from r2mae.evaluation.items import ItemScores
-from r2mae.evaluation.power import detectable, detectable_with_error, spread
+from r2mae.evaluation.power import detectable_with_error
 from r2mae.evaluation.statistics import Difference, paired_difference
 
 MIN_SEEDS_FOR_ITEMS = 3
@@ -52,15 +51,17 @@ class PairedComparison:
         Why these, a key of :data:`REASONS`.
     items : int
         Number of items over which the scores are means; 0 if the interval is over seeds only.
-    smallest_detectable : float
-        The smallest true difference that such an interval decides four times in five; NaN if it is unknown.
     """
 
     difference: Difference
     over: SampledOver
     reason: Reason
     items: int
-    smallest_detectable: float
+
+    @property
+    def smallest_detectable(self) -> float:
+        """The smallest true difference that such an interval decides four times in five; NaN if it is unknown."""
+        return detectable_with_error(self.difference.error, self.difference.df)
 
 
 def compare_paired(
@@ -89,14 +90,17 @@ def compare_paired(
     reason = pairing_reason(items_a, items_b, metric)
     if reason != "shared":
         alone = paired_difference(a, b, higher_is_better=higher_is_better, confidence=confidence)
-        return PairedComparison(alone, "seeds", reason, 0, detectable(spread(a - b), len(a), confidence=confidence))
-    first, second = (_item_table(items, metric) for items in (items_a, items_b))
+        return PairedComparison(alone, "seeds", reason, 0)
     total_items = next(one.total_items for one in items_a if one is not None)
-    parts = components(first - second, means=a - b, total_items=total_items)
-    found = t_interval(float((a - b).mean()), parts, len(a), confidence=confidence)
-    smallest = detectable_with_error(sqrt(parts.variance), parts.df, confidence=confidence)
-    difference = crossed_judgement(found, higher_is_better=higher_is_better)
-    return PairedComparison(difference, SEEDS_AND_ITEMS, reason, total_items, smallest)
+    difference = crossed_difference(
+        _item_table(items_a, metric),
+        _item_table(items_b, metric),
+        means=a - b,
+        total_items=total_items,
+        higher_is_better=higher_is_better,
+        confidence=confidence,
+    )
+    return PairedComparison(difference, SEEDS_AND_ITEMS, reason, total_items)
 
 
 def pairing_reason(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:

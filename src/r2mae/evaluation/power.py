@@ -7,7 +7,6 @@ mean δ, their t statistic has a noncentral t distribution with n − 1 degrees 
 from collections.abc import Callable
 from functools import cache
 from math import inf, isfinite, nan, sqrt
-from typing import Any
 
 import numpy as np
 from scipy import optimize, stats
@@ -16,25 +15,6 @@ POWER = 0.8
 CONFIDENCE = 0.95
 MOST_SEEDS = 10_000
 _MAX_NONCENTRALITY = 1e3  # in units of the critical value: there every test decides
-
-
-def power_of(difference: float, sd: float, n: int, *, confidence: float = CONFIDENCE) -> float:
-    """Return the probability that the interval of `n` paired differences of mean `difference` excludes 0.
-
-    Parameters
-    ----------
-    difference : float
-        True mean of the differences, of either sign.
-    sd : float
-        Standard deviation of the differences, in the same unit; above 0.
-    n : int
-        Number of differences. With 1 the probability is 0.
-    confidence : float
-        Confidence of the two-sided interval.
-    """
-    if n < 2:
-        return 0.0
-    return _power_at(abs(difference) * sqrt(n) / sd, n - 1, confidence)
 
 
 def detectable(sd: float, n: int, *, power: float = POWER, confidence: float = CONFIDENCE) -> float:
@@ -78,17 +58,6 @@ def smallest_sufficient(enough: Callable[[int], bool], *, most: int = MOST_SEEDS
         middle = min((few + many) // 2, 2 * few + 1)
         few, many = (few, middle) if enough(middle) else (middle, many)
     return many
-
-
-def spread(differences: Any) -> float:
-    """Return the standard deviation of paired differences; NaN for fewer than two, or if all are equal up to rounding.
-
-    A few equal differences come from scores in coarse steps, and do not show the spread.
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    if len(values) < 2 or np.ptp(values) <= 1e-12 * max(1e-300, float(np.abs(values).max())):
-        return nan
-    return float(values.std(ddof=1))
 
 
 @cache

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import r2_score
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
@@ -116,7 +115,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(f"LinearProbe needs labels of two or more classes; y has one class, {self.classes_[0]}")
         grid = _checked_grid("Cs", self.Cs, PAPER_CS)
-        score = _chosen_score(self.scoring, _CLASS_SCORES)
+        if self.scoring not in _SCORES:
+            raise ValueError(f"scoring must be one of {', '.join(map(repr, _SCORES))}; got {self.scoring!r}")
+        score = _SCORES[self.scoring]
         fold = _fold_of_row(X, codes, groups, self.cv, StratifiedKFold)
         solve = partial(solve_path, tol=self.tol, max_iter=self.max_iter)
         report = progress or (lambda done, total: None)
@@ -179,36 +180,26 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Strengths of the penalty; default ``logspace(0, 8, 20)``, the paper's (single-cell evaluation).
     cv : int
         Number of folds; fewer if there are fewer groups.
-    scoring : {"neg_mean_squared_error", "r2"}
-        The score that the chosen strength maximises.
     standardize : bool
         Penalise the coefficients of standardised features, as in `LinearProbe`.
 
     Attributes
     ----------
     alpha_ : float
-        The chosen strength: the first with the highest mean score.
+        The chosen strength: the first with the lowest mean squared error on held-out folds.
     coef_ : ndarray, shape (n_features,)
         Coefficients of the fit to all rows at `alpha_`.
     intercept_ : float
         Intercept, not penalised.
     cv_scores_ : ndarray, shape (n_strengths, n_folds)
-        Score on every held-out fold.
+        Mean squared error on every held-out fold, negative.
     cv_mean_ : ndarray, shape (n_strengths,)
         Mean over the folds.
     """
 
-    def __init__(
-        self,
-        alphas: Grid | None = None,
-        *,
-        cv: int = 5,
-        scoring: str = "neg_mean_squared_error",
-        standardize: bool = False,
-    ) -> None:
+    def __init__(self, alphas: Grid | None = None, *, cv: int = 5, standardize: bool = False) -> None:
         self.alphas = alphas
         self.cv = cv
-        self.scoring = scoring
         self.standardize = standardize
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "RidgeProbe":
@@ -226,11 +217,10 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If there is one group only, the grid is empty or not positive, or `scoring` is unknown.
+            If there is one group only, or the grid is empty or not positive.
         """
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         grid = _checked_grid("alphas", self.alphas, PAPER_ALPHAS)
-        score = _chosen_score(self.scoring, _TARGET_SCORES)
         fold = _fold_of_row(X, None, groups, self.cv, KFold)
         with blas_threads(X.shape[0] * X.shape[1] ** 2):
             folds = Folds(X, fold, standardize=self.standardize)
@@ -240,7 +230,7 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 out = folds.held_out(number)
                 coefficients, intercepts = _ridge(folds, number, np.delete(target, out), grid)
                 predicted = coefficients @ folds.test(number).T + intercepts[:, None]
-                self.cv_scores_[:, number] = [score(target[out], row) for row in predicted]
+                self.cv_scores_[:, number] = -np.square(target[out] - predicted).mean(axis=1)
             self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.alpha_ = float(grid[np.argmax(self.cv_mean_)])
             best = np.array([self.alpha_])
@@ -304,22 +294,7 @@ def _balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
     return float(np.mean(hit[count > 0] / count[count > 0]))
 
 
-def _negative_mse(truth: np.ndarray, predicted: np.ndarray) -> float:
-    return -float(np.mean((truth - predicted) ** 2))
-
-
-def _r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    return float(r2_score(truth, predicted))
-
-
-_CLASS_SCORES: dict[str, _Score] = {"balanced_accuracy": _balanced_accuracy, "accuracy": _accuracy}
-_TARGET_SCORES: dict[str, _Score] = {"neg_mean_squared_error": _negative_mse, "r2": _r2}
-
-
-def _chosen_score(name: str, known: dict[str, _Score]) -> _Score:
-    if name not in known:
-        raise ValueError(f"scoring must be one of {', '.join(map(repr, known))}; got {name!r}")
-    return known[name]
+_SCORES: dict[str, _Score] = {"balanced_accuracy": _balanced_accuracy, "accuracy": _accuracy}
 
 
 def _checked_grid(name: str, grid: Grid | None, default: tuple[float, ...]) -> Float[np.ndarray, " strengths"]:

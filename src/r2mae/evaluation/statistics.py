@@ -11,6 +11,8 @@ from scipy import stats
 
 _MIN_EQUAL_DIFFERENCES = 10  # fewer equal differences are no evidence: scores in coarse steps may be equal by chance
 _ROUNDING = 1e-12  # a mean below this fraction of the largest value is rounding error
+CEILING = 0.95
+"""A set is at its ceiling if every variant has this share of the highest possible score; 0.05 is left to gain."""
 AVERAGE_SCORE = "average score"
 AVERAGE_RANK = "average rank"
 
@@ -48,28 +50,19 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A mean paired difference, its interval, and the verdict.
+class Difference(Interval):
+    """A mean paired difference, the first minus the second, its interval, and the verdict.
+
+    There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
+    scores in steps (an accuracy on few samples), and do not show the spread.
 
     Attributes
     ----------
-    mean, low, high, n, method
-        As in `Interval`, for the first minus the second.
-        There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
-        scores in steps (an accuracy on few samples), and do not show the spread.
     verdict : {"better", "worse", "undecided"}
         Whether the first is better. "undecided" if the interval contains 0, or if there is no interval.
-    p : float
-        Two-sided p-value of no difference, not corrected; NaN without an interval of Student's t.
     """
 
-    mean: float
-    low: float
-    high: float
-    n: int
-    method: str
-    verdict: str
-    p: float = float("nan")
+    verdict: str = "undecided"
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,20 +162,17 @@ def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confiden
     spread, size = np.ptp(first - second), max(np.abs(first).max(), np.abs(second).max())
     interval = mean_interval(first - second, confidence=confidence)
     known = len(first) >= _MIN_EQUAL_DIFFERENCES or spread > 1e-9 * size or interval.mean == 0.0
-    return judge(interval if known else without_ends(interval), higher_is_better=higher_is_better)
+    return judge(interval, higher_is_better=higher_is_better, known=bool(known))
 
 
-def without_ends(found: Interval) -> Interval:
-    """Return a mean whose interval is unknown."""
-    return Interval(found.mean, float("nan"), float("nan"), found.n, "none")
-
-
-def judge(found: Interval, *, higher_is_better: bool) -> Difference:
-    """Return the interval of a difference with its verdict."""
+def judge(found: Interval, *, higher_is_better: bool, known: bool = True) -> Difference:
+    """Return the interval of a difference with its verdict; if its spread is not `known`, without its ends."""
+    if not known:
+        found = Interval(found.mean, float("nan"), float("nan"), found.n, "none")
     verdict = "undecided"
     if found.low > 0.0 or found.high < 0.0:  # both comparisons are false for NaN
         verdict = "better" if (found.low > 0.0) == higher_is_better else "worse"
-    return Difference(found.mean, found.low, found.high, found.n, found.method, verdict, found.p)
+    return Difference(**vars(found), verdict=verdict)
 
 
 def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
@@ -209,6 +199,27 @@ def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
         raise ValueError("best_fixed needs two or more seeds: the ratio for a seed is chosen on the others")
     scores, chosen = _leave_one_seed_out(table, up=higher_is_better)
     return BestFixed(scores, chosen, _pseudo_values(table, scores, up=higher_is_better))
+
+
+def at_ceiling(means: Any, *, highest: float = 1.0) -> bool:
+    """Return whether a set of data is at its ceiling: every variant's mean score is :data:`CEILING` of the highest.
+
+    Such a set tells nothing of how much a variant can gain, and its small errors would give it most of the weight in an
+    average over sets. The rule is about levels, not about differences, so it favours no variant.
+
+    Parameters
+    ----------
+    means : array-like, shape (n_variants,)
+        Mean score of each variant on the set; of the score higher is better.
+    highest : float
+        The highest possible score.
+
+    Raises
+    ------
+    ValueError
+        If there are no means, or some are not finite.
+    """
+    return bool(finite_array(means, "means", ndim=1).min() >= CEILING * highest)
 
 
 def rank_table(scores: pd.DataFrame, higher_is_better: Mapping[str, bool]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor, nn
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.examples import Examples
@@ -25,7 +25,6 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.formats import memory_limit
 from r2mae.images.image_set import StoredImages, in_chunks
-from r2mae.images.listing import warn
 from r2mae.images.task import ImageTask, PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
@@ -276,14 +275,14 @@ def baseline_scores(
         stored = [images for images in parts if isinstance(images, StoredImages)]
         size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
         if size > memory_limit():
-            warn(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
+            warn_once(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
     if name == "gaussian":
         size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
         if size > memory_limit():
-            warn(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
+            warn_once(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
             return {}
         gaussian = _GaussianImages(data.train.unaugmented)
         task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)

@@ -6,7 +6,7 @@ access: it is read once, and its images stay in memory as they are, undecoded.
 
 import hashlib
 import io
-import logging
+import multiprocessing
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import NamedTuple
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.images.formats import check_memory, reading
 
 SUFFIXES = (
@@ -89,8 +89,9 @@ def listed(names: Sequence[object], most: int = 5) -> str:
 
 
 def warn(text: str) -> None:
-    """Log a line for users."""
-    logging.getLogger("r2mae").warning("%s", text)
+    """Log a line on what is read, once. Worker processes of a comparison log nothing: their parent reads the same."""
+    if multiprocessing.parent_process() is None:
+        warn_once(text)
 
 
 def is_archive(name: str) -> bool:
