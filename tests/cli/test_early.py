@@ -21,6 +21,7 @@ LINES = {
     "compare images none.npz": "none.npz: no such file or folder",
     "compare cells none.h5ad": "none.h5ad does not exist",
     "evaluate none": "there is no run folder none",
+    "finetune none": "there is no run folder none",
     "evaluate run --data none.npz": "none.npz: no such file or folder",
     "evaluate run": "gone.npz: no such file or folder",
     "embed none digits": "there is no run folder none",
@@ -69,7 +70,6 @@ def test_theory_needs_no_torch_for_a_mistake(tmp_path: Path, line: str) -> None:
     [
         ["pretrain", "images", "digits", "--steps", "1", "--out", "run"],
         ["compare", "digits", "--steps", "1", "--out", "runs"],
-        ["finetune", "run", "--out", "finetuned"],
     ],
 )
 def test_a_terminal_hears_of_the_command_before_torch_is_there(words: list[str], tmp_path: Path) -> None:

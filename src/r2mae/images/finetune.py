@@ -7,6 +7,7 @@ are in :mod:`r2mae.images.classifier`. torch is imported only for a run.
 import json as json_text
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,9 +171,13 @@ FINETUNED = FinetunedImages()
 
 def command(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
     """Run the command (:class:`Finetuning`); `options` are fields of :class:`FinetuneConfig`."""
+    from r2mae.terminal import Terminal
     from r2mae.training.progress import ProgressBar
+    from r2mae.training.ranks import is_first
 
     config = plan(run, options, data)
+    with Terminal(stderr=True, quiet=not is_first()).status("loading torch"):
+        import_module("r2mae.images.classifier")
     where = Path(out or Path(run) / f"finetune-seed{config.seed}")
     was_finished = RunFolder(where).trained
     results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, finetune"))
