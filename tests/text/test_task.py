@@ -137,7 +137,7 @@ def test_losses_are_those_of_stock_roberta(exact: bool) -> None:
     labels = batch().long().masked_fill(~corrupted.hidden, -100)
     expected = stock(input_ids=corrupted.inputs, attention_mask=torch.ones_like(labels), labels=labels)
     torch.testing.assert_close(losses.sum() / corrupted.count, expected.loss, rtol=1e-6, atol=1e-6)
-    logits = ours.logits(output.representation)
+    logits = output.prediction
     torch.testing.assert_close(logits[real], expected.logits[corrupted.hidden], rtol=1e-5, atol=1e-5)
     each = cross_entropy(logits, corrupted.targets, reduction="none")
     torch.testing.assert_close(losses[real], each[real], rtol=1e-5, atol=1e-5)

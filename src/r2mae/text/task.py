@@ -106,6 +106,25 @@ class HiddenTokens(MaskedTokens):
         return torch.arange(rows, device=self.columns.device).repeat_interleave(most)
 
 
+class TokenOutput(Output):
+    """Cross entropies in nats and last hidden states of the units; the model computes logits on access."""
+
+    def __init__(
+        self, losses: Float[Tensor, " units"], representation: Float[Tensor, "units width"], model: TokenModel
+    ) -> None:
+        object.__setattr__(self, "losses", losses)
+        object.__setattr__(self, "representation", representation)
+        object.__setattr__(self, "model", model)
+
+    losses: Tensor
+    model: TokenModel
+
+    @property
+    def prediction(self) -> Float[Tensor, "units words"]:
+        """Logits over the vocabulary at the units."""
+        return self.model.logits(self.representation)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenTask(MaskedTokenTask):
     """Masked language modelling (RoBERTa appendix of the paper).
@@ -160,13 +179,14 @@ class TokenTask(MaskedTokenTask):
             real=hidden.gather(1, columns).flatten().float(),
         )
 
-    def forward(self, model: TokenModel, corrupted: HiddenTokens) -> Output:
-        """Return the cross entropies of the units as prediction, since logits take much memory, and the last states."""
-        return Output(*model(corrupted.inputs, corrupted.columns, corrupted.targets))
+    def forward(self, model: TokenModel, corrupted: HiddenTokens) -> TokenOutput:
+        """Return the losses at hidden tokens, and the last hidden states there."""
+        losses, states = model(corrupted.inputs, corrupted.columns, corrupted.targets)
+        return TokenOutput(losses, states, model)
 
-    def losses(self, output: Output, corrupted: HiddenTokens) -> Float[Tensor, " units"]:
+    def losses(self, output: TokenOutput, corrupted: HiddenTokens) -> Float[Tensor, " units"]:
         """Return the cross entropy of each hidden token, in nats; 0 for units that only fill a row."""
-        return output.prediction * corrupted.real
+        return output.losses * corrupted.real
 
     @torch.no_grad()
     def embed(self, model: TokenModel, batch: Tokens) -> Float[Tensor, "batch width"]:
@@ -179,7 +199,7 @@ class TokenTask(MaskedTokenTask):
         return mean_state(states, self.ordinary(batch))
 
     def learned_weights(
-        self, network: nn.Module, corrupted: HiddenTokens, output: Output
+        self, network: nn.Module, corrupted: HiddenTokens, output: TokenOutput
     ) -> Float[Tensor, "units ratios"]:
         """Return the weights of this mini-batch's hidden tokens, normalised over them."""
         places = corrupted.real.nonzero()[:, 0]  # synchronises the device, with curricula only
