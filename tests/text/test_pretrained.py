@@ -48,6 +48,7 @@ def started(config: TextConfig) -> tuple[Any, PretrainedModel, torch.Tensor]:
 def test_losses_gradients_tokens_and_files_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     source = checkpoint(kind, tmp_path / kind)
     task, model, batch = started(config := config_for(tmp_path, kind))
+    assert model.positionwise
     theirs, tokenizer = AutoModelForMaskedLM.from_pretrained(source).eval(), AutoTokenizer.from_pretrained(source)
     assert {name for name, _ in model.named_parameters()} == {name for name, _ in theirs.named_parameters()}
     assert len(model.units()) == 2
@@ -91,12 +92,24 @@ def test_losses_gradients_tokens_and_files_are_those_of_transformers(kind: str, 
     assert task.special_ids
 
 
-def test_a_head_that_needs_all_tokens_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_needs_all_tokens_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     genuine = BertOnlyMLMHead.forward
     monkeypatch.setattr(BertOnlyMLMHead, "forward", lambda head, x: genuine(head, x + x.mean(1, keepdim=True)))
-    checkpoint("Bert", tmp_path / "Bert")
-    with pytest.raises(UserError, match="the head of BertForMaskedLM needs more than hidden tokens"):
-        started(config_for(tmp_path, "Bert"))
+    source = checkpoint("Bert", tmp_path / "Bert")
+    task, model, batch = started(config := config_for(tmp_path, "Bert"))
+    assert not model.positionwise
+    hidden = task.corrupt(batch, 0.4, Key.root(1))
+    output = task.forward(model, hidden)
+    logits = AutoModelForMaskedLM.from_pretrained(source).eval()(hidden.inputs).logits[hidden.hidden]
+    expected = cross_entropy(logits, batch[hidden.hidden], reduction="none")
+    torch.testing.assert_close(task.losses(output, hidden), expected, rtol=1e-4, atol=1e-5)
+    assert output.representation.shape == (len(expected), 16)
+    fit(config, DOMAIN, tmp_path / "run")
+    assert "the head of BertForMaskedLM needs all tokens: logits are computed at all of them" in caplog.text
+    scores = DOMAIN.evaluate(config, *load_model(tmp_path / "run", DOMAIN)[1:], load_data(config))
+    assert np.isfinite(scores["loss"])
 
 
 def test_pickled_weights_are_read_as_plain_tensors_alone(tmp_path: Path) -> None:
@@ -269,7 +282,6 @@ def test_a_comparison_continues_one_checkpoint(
     corpus("Electra", Path())
     sizes = ["--sequence-length", "16", "--validation", "0.1", "--batch-size", "8", "--steps", "2", "--device", "cpu"]
     line = ["compare", "text", "corpus.txt", "--init", "Electra", *sizes, "--schemes", "r2mae", "--seeds", "2"]
-    line += ["--jobs", "1"]
     assert main([*line, "--out", "runs"]) == 0
     assert "r2mae" in capsys.readouterr().out
 

@@ -110,7 +110,9 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
     if bad is not None:
         raise UserError(f"checkpoint {init}: {bad} is not finite (NaN or infinite): fetch it again")
     model.load_state_dict(read.state_dict())
-    return Origin(Path(init), tuple(_weight_files(folder)), type(read).__name__)
+    name = type(read).__name__
+    note = f"the head of {name} needs all tokens: logits are computed at all of them, and a step takes longer"
+    return Origin(Path(init), tuple(_weight_files(folder)), name, () if model.positionwise else (note,))
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Any masked language model of transformers, with its logits at hidden tokens alone."""
+"""Any masked language model of transformers, with its logits at hidden tokens alone where its head allows that."""
 
 import copy
 import json
@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from r2mae.errors import UserError
 from r2mae.text.models import PretrainedSettings as Settings
-from r2mae.text.task import Columns, TokenModel, Tokens, TokenTask
+from r2mae.text.task import Columns, Logits, TokenModel, Tokens, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.models import MAX_LAYERS
 
@@ -33,6 +32,8 @@ class PretrainedModel(TokenModel):
 
     positions: int | None
     """The longest sequence that the model has positions for; None for relative positions."""
+    positionwise = True
+    """Whether the head maps each hidden state by itself; otherwise logits are computed at all tokens."""
 
     def __init__(self, stock: "PreTrainedModel") -> None:
         super().__init__()
@@ -88,12 +89,20 @@ class PretrainedModel(TokenModel):
         """Return the last hidden states; see :class:`TokenModel`."""
         mask = {} if attention_mask is None else {"attention_mask": attention_mask.long()}
         states: Tensor = self.base_model(input_ids=input_ids, **mask)[0]
-        return states if columns is None else states.gather(1, columns[..., None].expand(-1, -1, states.shape[-1]))
+        return states if columns is None else _gathered(states, columns)
 
     def logits(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
-        """Return logits over the vocabulary, by the stock model with these states in place of its encoder's."""
+        """Return logits over the vocabulary, by the stock model with these states in place of its encoder's.
+
+        Raises
+        ------
+        ValueError
+            If the head needs the states of all tokens.
+        """
         from transformers.modeling_outputs import BaseModelOutput
 
+        if not self.positionwise:
+            raise ValueError(f"the head of {type(self.stock()).__name__} needs all hidden states")
         base, rows = self.base_model, states.reshape(1, -1, states.shape[-1])
         base.forward = lambda *given, **named: BaseModelOutput(last_hidden_state=rows)
         try:
@@ -102,30 +111,34 @@ class PretrainedModel(TokenModel):
             del base.forward
         return found.reshape(*states.shape[:-1], found.shape[-1])
 
-    @torch.no_grad()
-    def check_head(self) -> None:
-        """Refuse a head that does not map each hidden state by itself, by its logits at some tokens.
+    def at_hidden(self, input_ids: Tokens, columns: Columns) -> tuple[Float[Tensor, "units width"], Logits]:
+        """Return the last hidden states at the units, and their logits; see :class:`TokenModel`."""
+        if self.positionwise:
+            return super().at_hidden(input_ids, columns)
+        states, logits = (_gathered(found, columns).flatten(0, 1) for found in self._everywhere(input_ids))
+        return states, lambda part: logits[part]
 
-        Raises
-        ------
-        UserError
-            If they differ from those of the stock model.
-        """
-        training, seen = self.training, []
-        self.eval()
+    def _everywhere(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the last hidden states and the logits at all tokens."""
+        seen: list[Tensor] = []
         handle = self.base_model.register_forward_hook(lambda module, given, output: seen.append(output[0]))
         try:
-            logits = self.stock()(input_ids=torch.arange(16).view(2, 8) % self.config.vocab_size).logits
-            same = torch.allclose(self.logits(seen[0][:, 2:5]), logits[:, 2:5], rtol=1e-3, atol=1e-4)
-        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):  # a head of another kind
-            same = False
+            logits: Tensor = self.stock()(input_ids=input_ids).logits
         finally:
             handle.remove()
+        return seen[0], logits
+
+    @torch.no_grad()
+    def find_positionwise(self) -> None:
+        """Set `positionwise`, by the logits of the head at some tokens and those of the stock model."""
+        training = self.training
+        self.eval()
+        try:
+            states, logits = self._everywhere(torch.arange(16).view(2, 8) % self.config.vocab_size)
+            self.positionwise = torch.allclose(self.logits(states[:, 2:5]), logits[:, 2:5], rtol=1e-3, atol=1e-4)
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):  # a head of another kind
+            self.positionwise = False
         self.train(training)
-        if not same:
-            raise UserError(
-                f"the head of {type(self.stock()).__name__} needs more than hidden tokens: name another model"
-            )
 
 
 def _positions(stock: nn.Module) -> int | None:
@@ -167,9 +180,13 @@ def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, PretrainedModel]:
     kinds: Any = AutoModelForMaskedLM
     model = PretrainedModel(kinds.from_config(config_of(architecture["config"]), dtype=torch.float32))
     if not next(model.parameters()).is_meta:
-        model.check_head()
+        model.find_positionwise()
     model.tokenizer = tokenizer_of(architecture)
     return TokenTask.from_architecture(architecture), model
+
+
+def _gathered(values: Float[Tensor, "batch length size"], columns: Columns) -> Tensor:
+    return values.gather(1, columns[..., None].expand(-1, -1, values.shape[-1]))
 
 
 def _leave_out_tied(module: PretrainedModel, state: dict[str, Any], prefix: str, metadata: object) -> None:
