@@ -96,6 +96,8 @@ def patch_mask(
     _check_width_and_ratio(length, ratio, None)
     count = hidden_count(length, ratio)
     mask = _mask_of_smallest(key, batch, length, count, device)
+    if mask.device.type == "cpu":
+        return _flagged_columns(~mask.numpy()), _flagged_columns(mask.numpy())
     # A stable sort has a known shape: with nonzero the host would wait for the device.
     order = torch.sort(mask.to(torch.uint8), dim=1, stable=True).indices
     return order[:, : length - count], order[:, length - count :]
@@ -238,14 +240,26 @@ def _bernoulli_mask(key: Key, rows: int, width: int, ratio: RatioLike, device: D
     limit = _threshold(ratio, 16, values.device)
     if isinstance(limit, int) and limit == 1 << 16:  # is above all values of this type
         hidden = torch.ones_like(values, dtype=torch.bool)
+    elif isinstance(limit, int) and values.device.type == "cpu":  # where NumPy compares eight times as fast
+        hidden = torch.from_numpy(values.numpy() < np.int16(limit - (1 << 15)))
     else:
         hidden = values < limit - (1 << 15)
+    if hidden.device.type == "cpu":  # on a device the host would wait for the answer
+        flags = hidden.numpy()
+        if flags.any(1).all() and not flags.all(1).any():
+            return hidden
     counts = hidden.sum(1)
-    if hidden.device.type == "cpu" and bool(((counts > 0) & (counts < width)).all()):
-        return hidden  # on a device the host would wait for the answer
     column, wide = torch.arange(width, device=hidden.device), values.to(torch.int64) * width
     hidden = hidden | ((column == (wide + column).argmin(1, keepdim=True)) & (counts == 0)[:, None])
     return hidden & ~((column == (wide - column).argmax(1, keepdim=True)) & (counts == width)[:, None])
+
+
+def _flagged_columns(flags: np.ndarray) -> Int64[Tensor, "batch each"]:
+    """Return the columns of the true flags, equally many in every row; one search of the flattened array is fastest."""
+    batch, length = flags.shape
+    columns = np.flatnonzero(flags).reshape(batch, -1)
+    columns -= np.arange(0, batch * length, length)[:, None]
+    return torch.from_numpy(columns)
 
 
 def _threshold(ratio: RatioLike, bits: int, device: torch.device) -> int | Int64[Tensor, "batch 1"]:
@@ -270,6 +284,9 @@ def _scores(key: Key, rows: int, width: int, device: Device) -> Tensor:
 def _mask_of_smallest(key: Key, rows: int, width: int, counts: int | np.ndarray, device: Device) -> Tensor:
     """Hide the `counts` entries of every row with the smallest scores."""
     scores = _scores(key, rows, width, device)
+    if isinstance(counts, int) and scores.device.type == "cpu":
+        edge = np.partition(scores.numpy(), counts - 1, axis=1)[:, counts - 1, None]
+        return torch.from_numpy(scores.numpy() <= edge)
     if isinstance(counts, int):
         each = torch.full((rows,), counts, device=scores.device)
     else:
