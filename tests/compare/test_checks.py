@@ -37,12 +37,6 @@ def test_the_largest_model_must_fit_whichever_cell_it_is(tmp_path: Path) -> None
     assert domain.loads == 1
 
 
-def test_so_must_the_largest_batch(tmp_path: Path) -> None:
-    rows = variants({"batch_size": size} for size in (8, 10**9))
-    with pytest.raises(UserError, match="lower --batch-size"):
-        check_data(runs_of(rows, [0], tmp_path), DOMAIN)
-
-
 def test_data_are_read_once_for_rows_of_one_model(tmp_path: Path) -> None:
     rows = variants({"hidden": hidden, "scheme": scheme} for hidden in (8, 16) for scheme in ("r2mae", "mdlm"))
     domain = Counting()

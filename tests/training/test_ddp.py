@@ -108,14 +108,6 @@ def test_batches_must_divide() -> None:
         ImagesConfig.make(data="digits", batch_size=4, devices=4)
 
 
-def test_one_of_several_processes_must_know(tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for devices in (1, 4):
-        with pytest.raises(UserError, match=f"2 processes were started, 2 of them here, for {devices} device"):
-            fit(ToyConfig.make(steps=3, devices=devices), domain, tmp_path)
-
-
 def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
     tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

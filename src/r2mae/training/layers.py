@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from r2mae.errors import UserError, nearest
@@ -139,9 +138,13 @@ def naming(source: str | None) -> Iterator[None]:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
 
 
-@cache
+_FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
+
+
 def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
     """Return the group and the field of each short name; settings that only some models have are not among them."""
+    if kind in _FIELDS:
+        return _FIELDS[kind]
     found: dict[str, tuple[str, str]] = {}
     for top in dataclasses.fields(kind):
         default = getattr(kind, top.name)
@@ -149,7 +152,8 @@ def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
             found |= {default.short_name(field.name): (top.name, field.name) for field in dataclasses.fields(default)}
         elif top.name != "scheme":
             found[top.name] = ("", top.name)
-    return {short: place for short, place in found.items() if not short.startswith(PREFIX)}
+    _FIELDS[kind] = {short: place for short, place in found.items() if not short.startswith(PREFIX)}
+    return _FIELDS[kind]
 
 
 def _flat_values(kind: "type[RunConfig]", values: Mapping[str, Any]) -> dict[str, Any]:
