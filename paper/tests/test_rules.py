@@ -28,7 +28,7 @@ def runs(error_best: float, probe_best: float, sets: int = 3, wobble: float = 0.
                 rows.append(
                     {"set": f"set {number}", "label": label, "seed": seed, "error": 0.1**number * common * error * own}
                 )
-                rows[-1] |= {"probe": probe + common, ADVISED["features"]: 0.12, ADVISED["directions"]: 0.72}
+                rows[-1] |= {"probe": probe + common - 1.5, ADVISED["features"]: 0.12, ADVISED["directions"]: 0.72}
     return pd.DataFrame(rows)
 
 

@@ -4,17 +4,14 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from rich.console import Console
 
 from r2mae.compare.analysis import analyse
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.html import render_report
-from r2mae.compare.publish import write_table
 from r2mae.compare.results_json import to_json
 from r2mae.compare.table import print_comparison
 from r2mae.evaluation import crossed_difference
@@ -107,14 +104,8 @@ def test_a_mixed_case_is_said_row_by_row(with_items: Make) -> None:
     assert "intervals over seeds and items" in render_report(with_items(), analyse(with_items()))
 
 
-def test_the_tables_say_it(with_items: Make, tmp_path: Path) -> None:
+def test_results_json_says_it(with_items: Make) -> None:
     comparison = with_items(without="mdlm")
-    write_table(comparison, tmp_path / "results.csv")
-    table = pd.read_csv(tmp_path / "results.csv", keep_default_na=False).set_index(["label", "seed"])
-    assert table["interval_over"].groupby("label").unique().map(list).to_dict() == {
-        "fixed 0.50": [""], "mdlm": ["seeds"], "r2mae": ["seeds and items"],
-    }  # fmt: skip
-    assert table.loc[("r2mae", 1), "items"] == "items 0" and table.loc[("mdlm", 1), "items"] == ""
     said = json.loads(json.dumps(to_json(comparison, analyse(comparison))))
     assert said["items"][0]["of"] == said["items"][0]["kept"] == ITEMS
     assert ["r2mae", 2] in said["items"][0]["runs"] and len(said["items"][0]["runs"]) == 6

@@ -168,8 +168,10 @@ def pooled(by_set: Sequence[Any], *, confidence: float = 0.95) -> Pooled:
 def sets_at_ceiling(results: pd.DataFrame, score: str) -> list[str]:
     """Return the sets at the ceiling of a score whose highest value is 1 (:func:`~r2mae.evaluation.at_ceiling`).
 
-    They are logged, as averages of gains leave them out.
+    They are logged, as averages of gains leave them out. Without the score there are none.
     """
+    if score not in results:
+        return []
     means = results.groupby(["set", "label"], sort=False)[score].mean().dropna()
     found = [str(name) for name, part in means.groupby("set", sort=False) if at_ceiling(part)]
     for name in found:
@@ -255,7 +257,7 @@ def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mappi
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
     rows: list[TableRow] = []
-    ceiling = sets_at_ceiling(results, probe) if probe in results else []
+    ceiling = sets_at_ceiling(results, probe)
     for score, kind, column in (
         (objective, "percent", ADVISED["features"]),
         (probe, "difference", ADVISED["directions"]),

@@ -84,8 +84,8 @@ def plan_power(
         own = table[label].dropna()
         pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
         mine = own[pairs].to_numpy(float)
-        difference: Interval = paired_difference(mine, reference.partner(mine, pairs)) if pairs else _UNKNOWN
-        sd, mean = difference.error * sqrt(difference.n), difference.mean
+        gap: Interval = paired_difference(mine, reference.partner(mine, pairs)) if pairs else _UNKNOWN
+        sd, mean = gap.error * sqrt(gap.n), gap.mean
         rows.append({
             "label": label, "against": reference.name, "metric": metric, "pairs": len(pairs), "difference": mean,
             "sd": sd, "decides": detectable(sd, len(seeds), confidence=confidence),

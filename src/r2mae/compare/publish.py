@@ -33,8 +33,9 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     if max(looks.values(), default=1) > 1:
         comparison = replace(comparison, looks=looks)
         analysis = analyse(comparison)
-    write_table(comparison, out / "results.csv", analysis)
-    write_times(comparison, out / "times.csv")
+    # One line per run. results.csv contains no times: the same runs give the same bytes on every machine.
+    _write(comparison.table.drop(columns="seconds"), out / "results.csv")
+    _write(comparison.table[["label", "seed", "seconds"]], out / "times.csv")
     write_json(out / "results.json", to_json(comparison, analysis))
     figures = comparison_figures(comparison, analysis)
     save_figures(figures, out / "figures")
@@ -59,27 +60,6 @@ def _console() -> Console:
     """Return a console; for a file or pipe, which has no width, one that is wide enough for the table."""
     console = Terminal()
     return console if console.is_terminal else Terminal(width=max(console.width, _WIDTH))
-
-
-def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = None) -> None:
-    """Write ``results.csv``, one line per run. It contains no times: the same runs give the same bytes.
-
-    The last columns are the fingerprint of the run's test items, if it has scores of single items, and the units that
-    the interval of its variant's difference in the headline samples.
-    """
-    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).interval_units()
-    runs = zip(table["label"], table["seed"], strict=True)
-    items = [comparison.items.get((label, int(seed))) for label, seed in runs]
-    columns = {
-        "items": ["" if one is None else one.fingerprint for one in items],
-        "interval_over": [over.get(label, "") for label in table["label"]],
-    }
-    _write(table.assign(**columns), path)
-
-
-def write_times(comparison: Comparison, path: Path) -> None:
-    """Write ``times.csv``: the seconds of training of each run, on the machine where it ran."""
-    _write(comparison.table[["label", "seed", "seconds"]], path)
 
 
 def _write(table: "pd.DataFrame", path: Path) -> None:
