@@ -12,6 +12,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 from r2mae.cells import CellsConfig, MaskedAutoencoder, from_anndata
+from r2mae.cells.config import LEAST_STEPS
 from r2mae.cells.evaluate import evaluate_embedding
 from r2mae.cells.setup import _HOMES
 from r2mae.errors import UserError
@@ -36,7 +37,7 @@ def make_adata(cells: int = 120, genes: int = 40, seed: int = 0) -> anndata.AnnD
     return adata
 
 
-def train(adata: anndata.AnnData, epochs: float = 4, **options: object) -> MaskedAutoencoder:
+def train(adata: anndata.AnnData, epochs: float | None = 4, **options: object) -> MaskedAutoencoder:
     model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4)
     model.train(epochs, batch_size=30, progress=False, threads=1, **options)
     return model
@@ -79,6 +80,11 @@ def test_training_learns_and_is_a_function_of_the_seed(adata: anndata.AnnData, m
     assert model.history["loss"].iloc[-4:].mean() < model.history["loss"].iloc[:4].mean()
     again = train(adata, EPOCHS)
     np.testing.assert_array_equal(again.get_latent_representation(), model.get_latent_representation())
+
+
+def test_few_cells_are_trained_for_500_steps_by_default(adata: anndata.AnnData) -> None:
+    assert len(train(adata, None).history) == LEAST_STEPS  # 50 epochs of 108 cells are 180 steps of 30
+    assert len(train(adata, 2).history) == 7
 
 
 def test_representation_is_deterministic_whatever_the_batch_size(model: MaskedAutoencoder) -> None:

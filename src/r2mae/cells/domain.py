@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from r2mae.evaluation.items import ItemRecorder
     from r2mae.training.initial import Origin
 
+_PAPER = {"n_hidden": 2000, "n_latent": 1000, "batch_size": 400, "weight_decay": 1e-4}
 # Fields of a configuration that name columns and layers of a file.
 _FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
@@ -74,10 +75,10 @@ class CellsDomain(Domain):
     title = "Single cells: raw counts in .h5ad or .zarr"
     config = CellsConfig
     presets: Mapping[str, Mapping[str, Any]] = {
-        "paper": {"n_hidden": 2000, "n_latent": 1000},
-        "small": {"n_hidden": 256, "n_latent": 64},
-        "hlca": {"n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
-        "sea-ad": {"n_top_genes": 5000, "timing": "sea-ad"},
+        "paper": _PAPER,
+        "small": {**_PAPER, "n_hidden": 256, "n_latent": 64},
+        "hlca": {**_PAPER, "n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
+        "sea-ad": {**_PAPER, "n_top_genes": 5000, "timing": "sea-ad"},
     }
     sets = SETS
     set_defaults = SET_DEFAULTS
