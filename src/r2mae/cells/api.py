@@ -48,8 +48,9 @@ class MaskedAutoencoder:
     n_hidden, n_latent : int
         Width of the hidden layers and of the representation (paper: 2000 and 1000).
     scheme : str
-        Masking scheme: `r2mae`, `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`,
-        `r2mae-per-sample`.
+        Masking scheme. By default each cell hides genes of its own (docs/cells.md#defaults); with the others, `r2mae`,
+        `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`, all cells of a mini-batch
+        hide the same.
     ratio, low, high : float, optional
         Mask ratio of the schemes with one ratio; range of the others.
     seed : int
@@ -75,7 +76,7 @@ class MaskedAutoencoder:
         *,
         n_hidden: int = 256,
         n_latent: int = 64,
-        scheme: str = "r2mae",
+        scheme: str = "r2mae-per-sample",
         ratio: float | None = None,
         low: float | None = None,
         high: float | None = None,
@@ -89,7 +90,9 @@ class MaskedAutoencoder:
         self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
         sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm, "representation": representation}
         masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
-        self._config = make_config({**setup, **sizes, **masking, "seed": seed})
+        # A model that sees many ratios in a mini-batch is measured with the statistics of these mini-batches.
+        measured = {"bn_statistics": "no"} if scheme == "r2mae-per-sample" and norm == "batch" else {}
+        self._config = make_config({**setup, **sizes, **masking, **measured, "seed": seed})
         self._trained: TrainedModel | None = None
         self._query: QueryDomain | None = None
 
@@ -523,7 +526,10 @@ class MaskedAutoencoder:
         return log_notes(mapped)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels")
+_OPTIONS = (
+    *("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels"),
+    "bn_statistics",
+)
 
 
 def _columns_of(genes: Sequence[str], table: CellTable) -> Int64[np.ndarray, " genes"]:
