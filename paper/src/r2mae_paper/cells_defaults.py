@@ -37,7 +37,7 @@ from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.cells.setup import InMemoryDomain
 from r2mae.cells.table import CellTable, load_cells
-from r2mae.cells.task import GeneTask
+from r2mae.cells.task import CountModel, GeneTask
 from r2mae.files import atomic_write
 from r2mae.training.bn_statistics import re_estimated_statistics
 from r2mae.training.loop import build, keyed_torch
@@ -250,8 +250,10 @@ def trained(folder: Path, name: str, label: str, seed: int, splits: int) -> list
                 assert data.validation is not None
                 losses = masked_losses(module.task, module.model, data.validation, _RATIOS, device=str(run.device))
                 for reading, most in readings_of(setting, step, steps):
-                    task = replace(module.task, representation=reading.split()[0])
                     model = module.evaluation_model if "averaged" in reading else module.model
+                    assert isinstance(module.task, GeneTask)
+                    assert isinstance(model, CountModel)
+                    task = replace(module.task, representation="hidden" if "hidden" in reading else "latent")
                     with re_estimated_statistics(task, model, data.train, wanted="as trained" not in reading):
                         embedding = embed_rows(task, model, table)
                     known = {"set": name, "setting": label, "seed": seed, "steps": step, "reading": reading}
