@@ -1,14 +1,10 @@
 """The likelihood of every count, zero or not: what the sparse losses of training are compared with."""
 
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from r2mae.cells.likelihood import _gamma_terms
+from r2mae.cells.likelihood import _gamma_term
 
 
 def nb_log_likelihood(
@@ -25,24 +21,6 @@ def nb_log_likelihood(
     log_theta : tensor, shape (genes,)
         log θ, one for each gene.
     """
-    positions = torch.arange(counts.numel(), device=counts.device)
-    constant = _GammaTerms.apply(counts.reshape(-1), log_theta, positions % counts.shape[1])  # type: ignore[no-untyped-call]
+    constant = _gamma_term(counts.reshape(-1), log_theta.expand_as(counts).reshape(-1)).view_as(counts)
     soft = softplus(log_mean - log_theta, threshold=40.0)
-    value: Tensor = counts * log_mean - (counts + log_theta.exp()) * soft + constant.view_as(counts)
-    return value
-
-
-class _GammaTerms(torch.autograd.Function):
-    """r(x, θ) − log x! of counts, with its derivative with respect to log θ."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, log_theta: Tensor, gene: Tensor) -> Tensor:
-        rise, slope = _gamma_terms(x, log_theta, gene)
-        ctx.save_for_backward(slope, gene, log_theta)
-        return rise
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        slope, gene, log_theta = ctx.saved_tensors
-        return None, torch.zeros_like(log_theta).index_add_(0, gene, grad * slope), None
+    return counts * log_mean - (counts + log_theta.exp()) * soft + constant

@@ -12,6 +12,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 from r2mae.cells import CellsConfig, MaskedAutoencoder, from_anndata
+from r2mae.cells.config import LEAST_STEPS
 from r2mae.cells.evaluate import evaluate_embedding
 from r2mae.cells.setup import _HOMES
 from r2mae.errors import UserError
@@ -36,7 +37,7 @@ def make_adata(cells: int = 120, genes: int = 40, seed: int = 0) -> anndata.AnnD
     return adata
 
 
-def train(adata: anndata.AnnData, epochs: float = 4, **options: object) -> MaskedAutoencoder:
+def train(adata: anndata.AnnData, epochs: float | None = 4, **options: object) -> MaskedAutoencoder:
     model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4)
     model.train(epochs, batch_size=30, progress=False, threads=1, **options)
     return model
@@ -64,7 +65,7 @@ def test_setup_says_what_is_wrong() -> None:
         MaskedAutoencoder.setup_anndata(adata, layer="rav")
     MaskedAutoencoder.setup_anndata(adata)
     model = MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
-    assert repr(model) == "MaskedAutoencoder(120 cells of 40 genes, scheme 'r2mae', not trained)"
+    assert repr(model) == "MaskedAutoencoder(120 cells of 40 genes, scheme 'r2mae-per-sample', not trained)"
     with pytest.raises(UserError, match=r"not trained: call train\(\)"):
         model.get_latent_representation()
     with pytest.raises(UserError, match="unknown field 'max_epoch'"):
@@ -79,6 +80,21 @@ def test_training_learns_and_is_a_function_of_the_seed(adata: anndata.AnnData, m
     assert model.history["loss"].iloc[-4:].mean() < model.history["loss"].iloc[:4].mean()
     again = train(adata, EPOCHS)
     np.testing.assert_array_equal(again.get_latent_representation(), model.get_latent_representation())
+
+
+def test_few_cells_are_trained_for_500_steps_by_default(adata: anndata.AnnData) -> None:
+    assert len(train(adata, None).history) == LEAST_STEPS  # 50 epochs of 108 cells are 180 steps of 30
+    assert len(train(adata, 2).history) == 7
+
+
+@pytest.mark.parametrize(("scheme", "statistics"), [("r2mae-per-sample", "no"), ("r2mae", "yes")])
+def test_a_model_of_mixed_ratios_is_measured_as_it_was_trained(
+    adata: anndata.AnnData, caplog: pytest.LogCaptureFixture, scheme: str, statistics: str
+) -> None:
+    model = MaskedAutoencoder(adata, n_hidden=8, n_latent=4, scheme=scheme)
+    model.train(1, progress=False, threads=1)
+    assert model._config.evaluation.bn_statistics == statistics
+    assert not caplog.messages
 
 
 def test_representation_is_deterministic_whatever_the_batch_size(model: MaskedAutoencoder) -> None:

@@ -107,6 +107,9 @@ def test_a_run_reads_its_columns(make: Make, write: Callable[..., Path], tmp_pat
     assert data.validation is None
     assert len(data.train) == 30
     assert "kind: 10 cells with no known label removed" in data.table.notes
+    assert data.notes[-1].startswith("50 epochs of 30 cells are 12 steps; the embedding of 1,000 cells ")
+    for length in ({"steps": 12}, {"epochs": 49.0}):  # of the user's own
+        assert not any("steps" in note for note in load_data(CellsConfig.make(**config, **length)).notes)
     with pytest.raises(UserError, match="obs has no column 'kin': did you mean 'kind'"):
         load_data(CellsConfig.make(**{**config, "labels": ("kin",)}))
     with pytest.raises(UserError, match="obs has no column 'knd'"):

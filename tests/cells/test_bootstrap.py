@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from r2mae.cells.bootstrap import cluster_bootstrap, donor_weights
-from r2mae.cells.predictions import ClassPredictions, NumberPredictions
+from r2mae.cells.predictions import ClassPredictions, NumberPredictions, cluster_bootstrap, donor_weights
 
 
 def make_hits(donors: int, cells: int, seed: int = 0) -> ClassPredictions:

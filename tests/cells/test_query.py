@@ -164,20 +164,6 @@ def test_only_the_weights_of_new_batches_are_trained(
 
 
 @pytest.mark.slow
-def test_a_query_does_not_repeat_that_ratios_are_mixed(caplog: pytest.LogCaptureFixture) -> None:
-    adata = cells(["a", "b"])
-    MaskedAutoencoder.setup_anndata(adata, batch_key="batch")
-    model = MaskedAutoencoder(adata, n_hidden=8, n_latent=4, scheme="r2mae-per-sample")
-    model.train(1, progress=False, threads=1)
-    (told,) = caplog.messages
-    assert "errors at mask ratios" in told
-    assert 'norm="layer" (--norm layer)' in told
-    query = MaskedAutoencoder.load_query_data(cells(["new"]), model)
-    query.train(1, progress=False, threads=1)
-    assert told not in caplog.messages[1:]
-
-
-@pytest.mark.slow
 def test_queries_without_anything_to_train(make: Make, tmp_path: Path) -> None:
     known = reference()
     with pytest.raises(UserError, match="knows the batches a, b: there is nothing to train; use Masked"):

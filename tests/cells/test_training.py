@@ -105,7 +105,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 @pytest.mark.parametrize("scheme", scheme_names())
 def test_every_scheme_learns(cells: Path, tmp_path: Path, scheme: str) -> None:
-    options = {"batch_key": "batch", "lr": 3e-3, "validation": 0.1, "validate_every": 20}
+    options = {"batch_key": "batch", "lr": 3e-3, "weight_decay": 1e-4, "validation": 0.1, "validate_every": 20}
     train(cells, tmp_path, scheme=scheme, steps=120, **options)
     metrics = pd.read_csv(tmp_path / "metrics.csv")
     assert np.isfinite(metrics["loss"]).all()

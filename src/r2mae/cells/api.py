@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
+from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.embed import batches_of, embed_rows
 from r2mae.cells.query import QueryDomain
@@ -45,10 +46,11 @@ class MaskedAutoencoder:
         Set up by :meth:`setup_anndata`. The model keeps a copy of its counts, so later changes of `adata` (such as
         ``scanpy.pp.log1p(adata)``) do not affect it.
     n_hidden, n_latent : int
-        Width of the hidden layers and of the representation.
+        Width of the hidden layers and of the representation (paper: 2000 and 1000).
     scheme : str
-        Masking scheme: `r2mae`, `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`,
-        `r2mae-per-sample`.
+        Masking scheme. By default each cell hides genes of its own (docs/cells.md#defaults); with the others, `r2mae`,
+        `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`, all cells of a mini-batch
+        hide the same.
     ratio, low, high : float, optional
         Mask ratio of the schemes with one ratio; range of the others.
     seed : int
@@ -72,9 +74,9 @@ class MaskedAutoencoder:
         self,
         adata: "AnnData",
         *,
-        n_hidden: int = 2000,
-        n_latent: int = 1000,
-        scheme: str = "r2mae",
+        n_hidden: int = 256,
+        n_latent: int = 64,
+        scheme: str = "r2mae-per-sample",
         ratio: float | None = None,
         low: float | None = None,
         high: float | None = None,
@@ -88,7 +90,9 @@ class MaskedAutoencoder:
         self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
         sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm, "representation": representation}
         masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
-        self._config = make_config({**setup, **sizes, **masking, "seed": seed})
+        # A model that sees many ratios in a mini-batch is measured with the statistics of these mini-batches.
+        measured = {"bn_statistics": "no"} if scheme == "r2mae-per-sample" and norm == "batch" else {}
+        self._config = make_config({**setup, **sizes, **masking, **measured, "seed": seed})
         self._trained: TrainedModel | None = None
         self._query: QueryDomain | None = None
 
@@ -132,11 +136,11 @@ class MaskedAutoencoder:
 
     def train(
         self,
-        max_epochs: float = 50,
+        max_epochs: float | None = None,
         *,
-        batch_size: int = 400,
+        batch_size: int = 128,
         lr: float = 1e-3,
-        weight_decay: float = 1e-4,
+        weight_decay: float = 0.0,
         train_size: float = 0.9,
         early_stopping: bool = False,
         device: str = "auto",
@@ -149,10 +153,10 @@ class MaskedAutoencoder:
 
         Parameters
         ----------
-        max_epochs : float
-            Passes over the training cells.
+        max_epochs : float, optional
+            Passes over the training cells; by default 50, and as many more as 500 steps take.
         batch_size, lr, weight_decay
-            Settings of Adam.
+            Settings of Adam (paper: 400, 0.001 and 0.0001).
         train_size : float
             Fraction of the cells to train on; the others are used for the validation loss.
         early_stopping : bool
@@ -189,12 +193,16 @@ class MaskedAutoencoder:
         self._table = replace(current, obs=current.obs.copy())
         domain = InMemoryDomain(self._table) if self._query is None else self._query
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
+        batch_size = min(batch_size, max(2, len(domain.table)))
+        if max_epochs is None:
+            least = LEAST_STEPS * batch_size / max(train_size * len(domain.table), 1)
+            max_epochs = max(float(CellsConfig.default_of("epochs")), least)
         config = make_config(
             {
                 **{name: self._config[name] for name in _OPTIONS},
                 "scheme": self._config.scheme.to_dict(),
                 "epochs": max_epochs,
-                "batch_size": min(batch_size, max(2, len(domain.table))),
+                "batch_size": batch_size,
                 "lr": lr,
                 "weight_decay": weight_decay,
                 "validation": round(1 - train_size, 10),
@@ -518,7 +526,10 @@ class MaskedAutoencoder:
         return log_notes(mapped)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels")
+_OPTIONS = (
+    *("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels"),
+    "bn_statistics",
+)
 
 
 def _columns_of(genes: Sequence[str], table: CellTable) -> Int64[np.ndarray, " genes"]:

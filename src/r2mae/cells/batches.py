@@ -9,7 +9,7 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from r2mae.cells.config import CellsConfig
+from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.counts import ENTRY
 from r2mae.cells.donors import check_probes
 from r2mae.cells.rules import rule_columns
@@ -127,7 +127,21 @@ def load_data(config: CellsConfig) -> CellData:
         n_top_genes=config.data.n_top_genes,
         min_genes=config.data.min_genes,
     )
-    return split_data(replace(table, notes=table.notes + check_probes(table, config)), config)
+    table = replace(table, notes=table.notes + check_probes(table, config))
+    data = split_data(table, config)
+    return replace(data, table=replace(table, notes=table.notes + _note_on_length(config, len(data.train))))
+
+
+def _note_on_length(config: CellsConfig, cells: int) -> tuple[str, ...]:
+    """Return a note if the default number of epochs makes a short run."""
+    steps, default = config.optimizer.total_steps(cells), CellsConfig.default_of("epochs")
+    if steps >= LEAST_STEPS or config.optimizer.steps is not None or config.optimizer.epochs != default:
+        return ()
+    return (
+        f"{default:g} epochs of {cells:,} cells are {steps} steps; the embedding of 1,000 cells was worse than "
+        f"principal components after {LEAST_STEPS // 2} steps, and not after {LEAST_STEPS}: "
+        f"pass --steps {LEAST_STEPS}",
+    )
 
 
 def columns_of(config: CellsConfig) -> tuple[str, ...]:

@@ -1,14 +1,13 @@
 """The domain `cells`: its interface for the layers above. torch and anndata are imported only for data or models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from r2mae.cells.config import BASELINES, CellsConfig
+from r2mae.cells.config import BASELINES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
 from r2mae.cells.models import MODELS
-from r2mae.cells.options import Layer, Probing, Reading
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
@@ -18,6 +17,7 @@ from r2mae.domains.options import (
     Exporter,
     FigureColumns,
     LoadedStatistics,
+    as_in_run,
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED
@@ -35,8 +35,22 @@ if TYPE_CHECKING:
     from r2mae.evaluation.items import ItemRecorder
     from r2mae.training.initial import Origin
 
+_PAPER = {"n_hidden": 2000, "n_latent": 1000, "batch_size": 400, "weight_decay": 1e-4}
 # Fields of a configuration that name columns and layers of a file.
 _FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """How other cells are mapped onto the model.
+
+    Parameters
+    ----------
+    transform_batch : str, optional
+        The training batch to use for cells whose own is unknown to the model.
+    """
+
+    transform_batch: str | None = None
 
 
 def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
@@ -74,10 +88,10 @@ class CellsDomain(Domain):
     title = "Single cells: raw counts in .h5ad or .zarr"
     config = CellsConfig
     presets: Mapping[str, Mapping[str, Any]] = {
-        "paper": {"n_hidden": 2000, "n_latent": 1000},
-        "small": {"n_hidden": 256, "n_latent": 64},
-        "hlca": {"n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
-        "sea-ad": {"n_top_genes": 5000, "timing": "sea-ad"},
+        "paper": _PAPER,
+        "small": {**_PAPER, "n_hidden": 256, "n_latent": 64},
+        "hlca": {**_PAPER, "n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
+        "sea-ad": {**_PAPER, "n_top_genes": 5000, "timing": "sea-ad"},
     }
     sets = SETS
     set_defaults = SET_DEFAULTS
@@ -85,14 +99,14 @@ class CellsDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",
-            options=Probing,
+            options=as_in_run(CellsEvaluationConfig, "representation", "bn_statistics"),
             examples=("runs/cells --baselines expression scvi",),
         ),
-        reading=Reading,
+        reading=as_in_run(CellsDataConfig, "layer", base=Mapped),
         other_data="cells are mapped onto the run's genes",
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
-            options=Layer,
+            options=as_in_run(CellsEvaluationConfig, "representation"),
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
             loading=LoadedStatistics,
         ),

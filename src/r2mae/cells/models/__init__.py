@@ -37,8 +37,8 @@ class MLPSettings(ModelSettings):
     takes_mask: ClassVar[bool] = True
 
     name: str = "mlp"
-    n_hidden: Size = 2000
-    n_latent: Size = 1000
+    n_hidden: Size = 256
+    n_latent: Size = 64
     norm: Literal["batch", "layer"] = "batch"
 
     @property
