@@ -14,8 +14,8 @@ from r2mae.domains.checks import check_run
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
+from r2mae.fields import option
 from r2mae.training.config import RunConfig
-from r2mae.training.fields import option
 from r2mae.training.layers import option_names
 
 if TYPE_CHECKING:

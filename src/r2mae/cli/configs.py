@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from r2mae.cli.config_options import config_options
 from r2mae.cli.parsing import HELP, Parser
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, is_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers, first_of
 from r2mae.errors import UserError, nearest, unknown
+from r2mae.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.config import RunConfig
-from r2mae.training.config_options import config_options
-from r2mae.training.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
 from r2mae.training.layers import naming
 from r2mae.training.models import PREFIX
 from r2mae.training.records import read_yaml
