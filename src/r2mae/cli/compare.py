@@ -38,8 +38,8 @@ class Options(ClusterFlags):
     ratios : list of str
         Fixed ratios to compare; by default the domain's ratio, low and high.
     against : str, optional
-        The fixed ratio (one of --ratios) or scheme that the headline compares the others with; by default the best
-        fixed ratio, chosen without the seed.
+        Ratio or scheme to compare the others with (a ratio of --ratios) in the headline; by default the best fixed
+        ratio, chosen without the seed.
     baselines : list of str
         Baselines to measure without pretraining, or the word none; by default those of the domain.
     out : str, optional
