@@ -37,9 +37,9 @@ class Options(ClusterFlags):
         How many seeds, or which (two or more numbers).
     ratios : list of str
         Fixed ratios to compare; by default the domain's ratio, low and high.
-    against : str, optional
-        Ratio or scheme to compare the others with (a ratio of --ratios) in the headline; by default the best fixed
-        ratio, chosen without the seed.
+    against : float or str, optional
+        Ratio or scheme to compare the others with; the headline is about it. One of --ratios or --schemes, by default
+        the best fixed ratio, chosen without the seed.
     baselines : list of str
         Baselines to measure without pretraining, or the word none; by default those of the domain.
     out : str, optional
@@ -60,7 +60,7 @@ class Options(ClusterFlags):
     schemes: tuple[str, ...] | None = option(None, metavar="SCHEME")
     seeds: tuple[int, ...] = option((3,), metavar="N")
     ratios: tuple[float, ...] | None = option(None, metavar="RATIO")
-    against: str | None = option(None, metavar="RATIO|SCHEME")
+    against: float | str | None = option(None, metavar="RATIO|SCHEME")
     baselines: tuple[str, ...] | None = None
     out: str | None = option(None, metavar="DIR")
     config: str | None = option(None, metavar="FILE")
@@ -85,7 +85,8 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     against = against_label(options.against, variants)
     if options.print_config:
         shown = {"schemes": schemes, "seeds": list(options.seeds), "ratios": ratios and list(ratios)}
-        print_config(config, _VARIANT_FIELDS, **option_names(of_schemes), **shown, baselines=baselines or ["none"])
+        shown |= {"against": options.against, "baselines": baselines or ["none"]}
+        print_config(config, _VARIANT_FIELDS, **option_names(of_schemes), **shown)
         return 0
     cluster = options.read()
     out = Path(options.out or f"runs/compare-{Path(config.data.source).stem}")
