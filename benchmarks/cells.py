@@ -93,6 +93,12 @@ def synthetic(cells: int, genes: int, density: float) -> sparse.csr_matrix:
     return sparse.vstack(blocks, format="csr")
 
 
+def paper_config(steps: int, scheme: str = "r2mae") -> CellsConfig:
+    """Return the paper's sizes, batch and decay for so many steps."""
+    fixed = {"data": "synthetic", "save_every": 10**6, "precision": "32"}
+    return CellsConfig.make(**{**DOMAIN.presets["paper"], **fixed, "steps": steps, "scheme": scheme})
+
+
 def ours(config: CellsConfig, counts: sparse.csr_matrix) -> float:
     """Train through `fit`; return seconds per step."""
     data = Data(counts)
@@ -205,9 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     counts = synthetic(options.cells, options.genes, options.density)
-    config = CellsConfig.make(
-        data="synthetic", steps=options.steps, scheme=options.scheme, save_every=10**6, precision="32"
-    )
+    config = paper_config(options.steps, options.scheme)
     contenders = {
         "matrix products alone": lambda: bound(config, options.genes),
         "r2mae": lambda: ours(config, counts),

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import cells, text
 from benchmarks.timing import alternate, ratio_of
-from r2mae.cells.config import CellsConfig
 
 _ATEN = torch.ops.aten
 _LEAST = 65_536  # numbers in the left matrix; the products of small ones are not worth the detour
@@ -61,9 +60,9 @@ def largest_difference() -> float:
 
 
 def runs(steps: int, threads: int) -> dict[str, Callable[[], float]]:
-    """Return runs at the default sizes of the benchmarks of cells and text; each returns seconds per step."""
+    """Return runs at the sizes of the benchmarks of cells and text; each returns seconds per step."""
     counts = cells.synthetic(4000, 5000, 0.1)
-    config = CellsConfig.make(data="synthetic", steps=5 * steps, scheme="r2mae", save_every=10**6, precision="32")
+    config = cells.paper_config(5 * steps)
     sizes = {"preset": "roberta-medium", "vocab_size": 50265, "length": 128, "rows": 16, "dropout": 0.1}
     options = argparse.Namespace(**sizes, steps=steps, threads=threads, compile=False)
     return {"cells": lambda: cells.ours(config, counts), "roberta-medium": lambda: text.ours(options)}

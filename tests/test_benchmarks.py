@@ -37,3 +37,11 @@ def test_the_sweeps_benchmark_runs_on_a_few_cells() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "12 cells" in done.stdout
+
+
+def test_the_benchmark_of_cells_has_the_papers_sizes() -> None:
+    from benchmarks.cells import paper_config
+
+    config = paper_config(7)
+    assert (config.model.n_hidden, config.model.n_latent, config.optimizer.batch_size) == (2000, 1000, 400)
+    assert (config.optimizer.steps, config.optimizer.weight_decay) == (7, 1e-4)

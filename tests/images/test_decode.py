@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageOps
 from tests.images.reading import read_folder
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.images.config import ImagesConfig
 from r2mae.images.decode import Cache, Reading
 
@@ -123,6 +123,7 @@ def test_broken_files_are_left_out_when_that_is_asked_for(
     broken(folder)
     for _ in range(2):  # the second time from what was kept
         caplog.clear()
+        warn_once.cache_clear()
         with caplog.at_level(logging.WARNING, "r2mae"):
             images = everything(folder, Reading(cache=cache, skip_broken=True))
         assert images[:, 0, 0, 0].tolist() == [number * 20 for number in range(12) if number not in (3, 5, 8)]

@@ -221,12 +221,14 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
         own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
-    return FinetuneConfig.make(
+    config = FinetuneConfig.make(
         data=_absolute_source(data) if data is not None else pretraining.data.source,
         run=str(folder.path.absolute()),
         weights=weights,
         **own,
     )
+    config.check_given(options)
+    return config
 
 
 def finetune(

@@ -129,6 +129,9 @@ def test_a_run_begins_with_another_run(tmp_path: Path, capsys: pytest.CaptureFix
     error = capsys.readouterr().err
     assert "has other width, layers, heads, inner than the run (width: 16, here 128)" in error
     assert error.count("\n") == 1
+    (tmp_path / "two" / "config.yaml").write_text("domain: images\n")
+    with pytest.raises(UserError, match="is a run of the domain images"):
+        load_initial_weights(tmp_path / "two", network())
     with pytest.raises(UserError, match="begins with a learned matrix"):
         export(tmp_path / "one", tmp_path / "out")
 
@@ -150,6 +153,9 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
         load_initial_weights(folder, model)
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"holds neither model\.safetensors nor"):
+        load_initial_weights(folder, model)
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match="config"):
         load_initial_weights(folder, model)
     with pytest.raises(UserError, match="one-hot vectors of 3 species need a width of 21 or more, not 16"):
         network(one_hot=True)

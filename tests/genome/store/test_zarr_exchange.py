@@ -59,6 +59,9 @@ def test_groups_of_something_else(tmp_path: Path) -> None:
     path = group(tmp_path / "a.zarr", np.zeros((4, 2), np.float32), species=["ref", "x"])
     with pytest.raises(UserError, match="is float32 of shape"):
         build_store(path, tmp_path / "b")
+    path = group(tmp_path / "e.zarr", np.array(65, np.uint8), species=["ref", "x"])
+    with pytest.raises(UserError, match=r"is uint8 of shape \(\)"):
+        build_store(path, tmp_path / "b")
     path = group(tmp_path / "c.zarr", np.array([list("A!"), list("gT")], "S1").T, species=["ref", "x"])
     with pytest.raises(UserError, match="chr1:2 of ref is '!'"):
         build_store(path, tmp_path / "b")

@@ -89,6 +89,8 @@ def test_columns_against_scipy_and_scikit_learn(store: AlignmentStore, file: Pat
     part = table[table.kind == "missense"]
     assert found["spearman_missense"] == pytest.approx(spearmanr(-part.phylo, part.fitness)[0])
     assert found["spearman_blocks_low"] < found["spearman"] < found["spearman_blocks_high"]
+    with pytest.raises(UserError, match="column 'kind' has no numbers"):
+        baseline_variants(made, "kind", data)
     made, data = data_of(store, **settings(file, label="harmful", classes="kind"))
     found = baseline_variants(made, "phylo", data)
     assert found["auroc"] == pytest.approx(roc_auc_score(table.harmful, table.phylo))

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -257,6 +259,14 @@ def test_a_truncated_file_and_one_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "B.VCF.GZ").unlink()
     with pytest.raises(UserError, match="no such file"):
         open_variants(tmp_path / "b.vcf.gz")
+
+
+def test_text_of_a_parquet_file_that_is_damaged(tmp_path: Path) -> None:
+    places = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
+    text = pa.Array.from_buffers(pa.string(), 2, [None, places, pa.py_buffer(b"A\xff")])
+    pq.write_table(pa.table({"chrom": text, "pos": [1, 2], "ref": text, "alt": text}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="no Parquet file that can be read"):
+        open_variants(tmp_path / "a.parquet")
 
 
 def test_names_that_are_taken(tmp_path: Path) -> None:

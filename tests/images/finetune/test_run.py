@@ -149,6 +149,7 @@ def test_mistakes_are_told_in_one_line(
     assert "class token" in told_by(["finetune", str(mlp), "--pool", "class", "--out", str(tmp_path / "a")], capsys)
     assert "drop-path" in told_by(["finetune", str(mlp), "--drop-path", "0.1", "--out", str(tmp_path / "a")], capsys)
     assert "--scheme" in told_by(["finetune", str(vit), "--scheme", "mdlm"], capsys)
+    assert "epochs has no effect" in told_by(["finetune", str(vit), "--steps", "2", "--epochs", "3"], capsys)
     unlabelled = tmp_path / "plain.npy"
     np.save(unlabelled, np.zeros((10, 8, 8, 3), np.uint8))
     assert "labels" in told_by(["finetune", str(vit), str(unlabelled), "--out", str(tmp_path / "a")], capsys)

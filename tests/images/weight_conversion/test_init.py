@@ -41,6 +41,8 @@ def test_all_weights_of_a_checkpoint(tmp_path: Path) -> None:
     model = ours(seed=2)
     origin = load_initial_weights(pth(tmp_path / "mae.pth", {"model": theirs}), model)
     assert equal(dict(model.state_dict()), theirs)
+    load_initial_weights(pth(tmp_path / "named.pth", {"model": "mae", "state_dict": theirs}), model := ours(seed=3))
+    assert equal(dict(model.state_dict()), theirs)
     assert (origin.layout, origin.notes) == ("mae", ())
     stock = stock_mae()
     stock.save_pretrained(tmp_path / "stock")

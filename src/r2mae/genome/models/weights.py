@@ -62,6 +62,8 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     assert isinstance(model, AlignmentTransformer)
     folder = Path(path)
     if (run := RunFolder(folder)).config_file.is_file():
+        if (domain := run.read_config().get("domain")) != "genome":
+            raise UserError(f"{folder} (init) is a run of the domain {domain}: name one of genome")
         if not run.trained:
             raise UserError(f"{folder} (init) is not finished: rerun its command to resume, then start from it")
         built = dict(run.description.architecture)

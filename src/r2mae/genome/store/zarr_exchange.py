@@ -45,7 +45,8 @@ class ZarrGroup:
             raise UserError(f"{path}: the group has no arrays: each contig is one, positions x species, of letters")
         width = next(iter(self._arrays.values())).shape[-1:]
         for name, array in self._arrays.items():
-            if array.dtype not in (np.dtype("S1"), np.dtype(np.uint8)) or array.shape[1:] != width or not array.size:
+            is_letters = array.dtype in (np.dtype("S1"), np.dtype(np.uint8))
+            if not is_letters or array.ndim != 2 or array.shape[1:] != width or not array.size:
                 raise UserError(
                     f"{path}: array {name!r} is {array.dtype} of shape {array.shape}, and not letters (S1) of "
                     "positions x species, as many as in the other arrays"

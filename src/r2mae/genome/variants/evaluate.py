@@ -96,6 +96,8 @@ def _measured(config: GenomeConfig, data: GenomeData, predictor: SiteLogs | str)
     else:
         scores = scores_of(found, predictor).astype(np.float64)
     usable = np.isfinite(scores)
+    if isinstance(predictor, str) and not usable.any():
+        raise UserError(f"{config.evaluation.variants}: column {predictor!r} has no numbers: a baseline is a score")
     blocks = blocks_of(found.contigs, found.positions)
     parts = {"": usable}
     if data.held_out is not None:

@@ -257,6 +257,7 @@ class ParquetVariants(Variants):
             raise UserError("Parquet needs pyarrow: pip install pyarrow") from None
         try:
             self.table = read_table(path)
+            self.table.validate(full=True)  # text may be damaged
         except (pyarrow.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())[:120]
             raise UserError(f"{path}: is no Parquet file that can be read ({reason}): fetch it again") from None

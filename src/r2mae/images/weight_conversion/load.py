@@ -381,7 +381,7 @@ def _read_file(file: Path) -> State:
         state = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
         if state:
             return state
-        content = next((content[name] for name in _NESTED if name in content), None)
+        content = next((content[name] for name in _NESTED if isinstance(content.get(name), Mapping)), None)
     raise UserError(f"{file} holds no weights by name: {_EXPECTED}")
 
 
