@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_kind, scheme_names, scheme_takes
 from r2mae.training.config import RunConfig
-from r2mae.training.config_options import config_options
+from r2mae.cli.config_options import config_options
 
 ROOT = Path(__file__).parents[1]
 FIGURES = (

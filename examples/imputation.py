@@ -55,7 +55,9 @@ def main() -> None:
     imputers: dict[str, Any] = {
         "mean": SimpleImputer(keep_empty_features=True),
         "k-nearest neighbours": KNNImputer(keep_empty_features=True),
-        "IterativeImputer": IterativeImputer(n_nearest_features=20, max_iter=5, keep_empty_features=True),
+        "IterativeImputer": IterativeImputer(
+            n_nearest_features=20, max_iter=5, keep_empty_features=True, random_state=given.seed
+        ),
         "MaskedAutoencoderImputer": MaskedAutoencoderImputer(min_steps=given.steps, random_state=given.seed),
     }
     errors = {}

@@ -16,7 +16,7 @@ import r2mae
 ROOT = Path(r2mae.__file__).parent
 LAYERS = {
     "errors": -2, "lazy": -2, "registry": -2, "cores": -2, "screen": -2,  # utilities
-    "files": -1, "zarr_folder": -1, "terminal": -1, "cache": 0, "catalogue": 0,
+    "fields": -1, "files": -1, "fingerprint": 0, "zarr_folder": -1, "terminal": -1, "cache": 0, "catalogue": 0,
     "masking": 1, "theory": 1,
     "evaluation": 2,
     "training": 3,
@@ -228,7 +228,7 @@ def test_the_ratio_walks_down_from_the_command_line_to_the_loss(tmp_path: Path) 
             main([*line.split(), "--out", str(tmp_path / "run")])
     finally:
         sys.setprofile(former)
-    assert {here for _, here, _ in steps} == {"cli", "domains", "images", "training", "masking"}
+    assert {here for _, here, _ in steps} == {"cli", "domains", "fields", "images", "training", "masking"}
     climbs = {(above, here, name) for above, here, name in steps if above and LAYERS[here] > LAYERS[above]}
     handed = {("training", "images", name) for name in HANDED_DOWN} | {("domains", "images", "check_given")}
     assert climbs <= handed

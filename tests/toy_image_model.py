@@ -7,12 +7,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from r2mae.fields import Size
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import ImageTask, scaled
 from r2mae.masking import FeatureWeights, Key, column_mask, element_mask
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.fields import Size
 from r2mae.training.task import Corrupted, Output
 
 

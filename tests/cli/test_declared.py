@@ -11,7 +11,7 @@ from r2mae.cli.declared import listed
 from r2mae.cli.main import main
 from r2mae.cli.parsing import Parser, parser_of
 from r2mae.errors import UserError
-from r2mae.training.fields import argument, option
+from r2mae.fields import argument, option
 
 
 @dataclass(frozen=True)

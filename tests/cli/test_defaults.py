@@ -39,7 +39,7 @@ def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -
     told = " ".join(run(f"{command} {domain} --help-all").split())
     numbers = get_domain(domain).config.ratios
     whose = "" if numbers.not_in_paper else ", the paper's"
-    assert f"Fraction that schemes with one ratio hide. (default: {numbers.ratio:g}{whose})" in told
+    assert f"Ratio of schemes that have one. (default: {numbers.ratio:g}{whose})" in told
     assert f"Lower end of the range of ratios. (default: {numbers.low:g}" in told
     assert f"Upper end of the range of ratios. (default: {numbers.high:g}{whose})" in told
 

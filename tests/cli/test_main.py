@@ -301,11 +301,13 @@ def test_a_preset_on_the_command_line_wins_over_the_file(run: Run, tmp_path: Pat
 
 
 def test_a_comparison_can_be_rerun_from_its_configuration(run: Run, tmp_path: Path) -> None:
-    text = run("compare digits --schemes fixed mdlm --seeds 3 5 --ratios 0.2 0.4 --epochs 3 --print_config")[1]
+    line = "compare digits --schemes fixed mdlm --seeds 3 5 --ratios 0.2 0.4 --against 0.4 --epochs 3 --print_config"
+    text = run(line)[1]
     (tmp_path / "c.yaml").write_text(text)
     assert run("compare --config c.yaml --print_config")[1] == text
     values = fields(text)
     assert (values["schemes"], values["seeds"], values["ratios"]) == (["fixed", "mdlm"], [3, 5], [0.2, 0.4])
+    assert values["against"] == 0.4
 
 
 def test_paths_are_kept_so_that_they_can_be_found_from_elsewhere(run: Run, tmp_path: Path) -> None:

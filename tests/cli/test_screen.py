@@ -16,9 +16,9 @@ from cli.printed import fields
 from r2mae.cli import theory_risk
 from r2mae.cli.main import main
 from r2mae.cli.parsing import Parser
+from r2mae.fields import ConfigOption
 from r2mae.screen import Screen, visible
 from r2mae.terminal import Terminal
-from r2mae.training.fields import ConfigOption
 
 OWNED = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\x9b1A\x7f"
 

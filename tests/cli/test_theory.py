@@ -174,6 +174,8 @@ MISTAKES = {
     "simulate --out text.npy/in/it": "--out text.npy/in/it: a part of it is a file",
     "advise digits --out text.npy": "--out text.npy: a part of it is a file",
     "risk --cov text.npy": "text.npy: not a .npy file of numbers",
+    "risk --cov zip.npy": "zip.npy: not a .npy file of numbers",
+    "risk --cov huge.npy": "huge.npy: not a .npy file of numbers",
     "risk --cov flat.npy": "flat.npy: --cov takes a d by d matrix",
     "risk --cov indefinite.npy": "indefinite.npy: covariance is indefinite",
     "risk --cov flat.npy --model beta": "--model and --cov exclude each other",
@@ -186,6 +188,10 @@ MISTAKES = {
 @pytest.mark.parametrize(("line", "told"), MISTAKES.items())
 def test_mistakes_are_one_line(run: Run, line: str, told: str) -> None:
     Path("text.npy").write_text("no numbers", encoding="utf-8")
+    Path("zip.npy").write_bytes(b"PK\3\4 and no more")
+    with Path("huge.npy").open("wb") as file:
+        huge = {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)}
+        np.lib.format.write_array_header_1_0(file, huge)
     np.save("flat.npy", np.ones(3))
     np.save("one.npy", np.eye(1))
     np.save("ones.npy", np.ones((4, 4)))

@@ -86,6 +86,13 @@ def test_the_command_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(("schemes", "against"), [(["fixed"], None), (["r2mae"], "r2mae"), (["r2mae", "mdlm"], None)])
+def test_one_side_alone_is_not_compared(tmp_path: Path, schemes: list[str], against: str | None) -> None:
+    out, variants = finished_runs_in(tmp_path, schemes=schemes), plan_variants(BASE, schemes)
+    with pytest.raises(UserError, match="another scheme in --schemes"):
+        plan_power(BASE, DOMAIN, variants, range(8), out, against)
+
+
 @pytest.mark.parametrize("more", ["--dry-run", "--cluster tcp://a:1", "--baselines pca"])
 def test_options_that_would_be_ignored_are_refused(
     more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

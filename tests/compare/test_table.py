@@ -47,6 +47,11 @@ def test_a_named_ratio_has_the_first_column_and_best_fixed_the_second(comparison
     assert row.count("better") + row.count("undecided") == 1, "the verdict is that of the headline"
 
 
+def test_without_fixed_ratios_nothing_is_minus_best_fixed(tiny: Make) -> None:
+    text = shown(tiny({"a": [0.9, 0.8], "b": [0.7, 0.9]}, against="a"))
+    assert text.count("minus") == 1 and "fixed" not in text
+
+
 def test_values_are_those_of_the_runs(comparison: Comparison) -> None:
     scores = comparison.table.pivot(index="seed", columns="label", values="probe_accuracy")
     values = scores["r2mae"]

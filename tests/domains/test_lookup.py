@@ -28,7 +28,7 @@ from r2mae.training import RunConfig
 from r2mae.domains import lookup
 from r2mae.domains.base import Domain
 from r2mae.domains.options import Command, CommandLine
-from r2mae.training.fields import argument, option
+from r2mae.fields import argument, option
 
 
 @dataclass(frozen=True, kw_only=True)

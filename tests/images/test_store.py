@@ -15,6 +15,7 @@ from PIL import Image
 from tests.images.reading import read_folder
 
 from r2mae.errors import UserError
+from r2mae.fields import options_of
 from r2mae.images import batches, decode, image_set
 from r2mae.images.batches import load_data, mean_colour
 from r2mae.images.config import ImagesConfig
@@ -24,7 +25,6 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import baseline_scores, complete, embed_set, evaluate
 from r2mae.images.finetune import FINETUNED
 from r2mae.images.image_set import StoredImages, in_chunks, pick
-from r2mae.training.fields import options_of
 from r2mae.training.loop import fit
 
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")

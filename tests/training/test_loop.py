@@ -273,6 +273,11 @@ def test_memory_that_ends_on_the_device_is_one_line(
         fit(ToyConfig.make(steps=2, accumulate=accumulate), domain, tmp_path)
 
 
+def test_the_samples_at_a_time_are_those_of_a_process() -> None:
+    told = loop._out_of_memory(ToyConfig.make(steps=2, batch_size=48, devices=2, nodes=2))
+    assert "does not hold 12 samples at a time: give --accumulate 2 (6 at a time" in told
+
+
 def test_an_ignored_signal_stays_ignored(tmp_path: Path, domain: ToyDomain) -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -14,7 +14,7 @@ from r2mae.cli.early import loading
 from r2mae.cli.parsing import HELP, Parser, parser_of
 from r2mae.compare.cluster_options import ClusterFlags
 from r2mae.errors import UserError, unknown
-from r2mae.training.fields import argument, option
+from r2mae.fields import argument, option
 from r2mae_paper.state import state_of
 from r2mae_paper.studies import ENTRIES, SCALES, entry_of
 

@@ -13,9 +13,9 @@ from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.bn_statistics import add_as_trained, measured_in_words
 from r2mae.evaluation.metrics import Metric
+from r2mae.fields import PartialFraction, Range
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig
-from r2mae.training.fields import PartialFraction, Range
 from r2mae.training.scheme import SchemeSpec
 
 _HLCA = SchemeDefaults(ratio=0.25, low=0.1, high=0.5, options=HLCA_CURRICULUM)

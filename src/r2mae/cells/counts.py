@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
 from r2mae.files import sync
-from r2mae.training.fingerprint import files_below
+from r2mae.fingerprint import files_below
 
 if TYPE_CHECKING:
     from r2mae.cells.sources import Source

@@ -122,7 +122,7 @@ class CellsDomain(Domain):
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of the file, or for a named set with a checksum its name."""
         from r2mae.cells.sources import path_of
-        from r2mae.training.fingerprint import fingerprint
+        from r2mae.fingerprint import fingerprint
 
         known = config.data.source in SETS and all(file.sha256 for file in SETS[config.data.source].files)
         return config.data.source if known else fingerprint(path_of(config.data.source))

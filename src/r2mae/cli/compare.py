@@ -14,8 +14,8 @@ from r2mae.domains.checks import check_run
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
+from r2mae.fields import option
 from r2mae.training.config import RunConfig
-from r2mae.training.fields import option
 from r2mae.training.layers import option_names
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class Options(ClusterFlags):
         How many seeds, or which (two or more numbers).
     ratios : list of str
         Fixed ratios to compare; by default the domain's ratio, low and high.
-    against : str, optional
-        The fixed ratio (one of --ratios) or scheme that the headline compares the others with; by default the best
-        fixed ratio, chosen without the seed.
+    against : float or str, optional
+        Ratio or scheme to compare the others with; the headline is about it. One of --ratios or --schemes, by default
+        the best fixed ratio, chosen without the seed.
     baselines : list of str
         Baselines to measure without pretraining, or the word none; by default those of the domain.
     out : str, optional
@@ -60,7 +60,7 @@ class Options(ClusterFlags):
     schemes: tuple[str, ...] | None = option(None, metavar="SCHEME")
     seeds: tuple[int, ...] = option((3,), metavar="N")
     ratios: tuple[float, ...] | None = option(None, metavar="RATIO")
-    against: str | None = option(None, metavar="RATIO|SCHEME")
+    against: float | str | None = option(None, metavar="RATIO|SCHEME")
     baselines: tuple[str, ...] | None = None
     out: str | None = option(None, metavar="DIR")
     config: str | None = option(None, metavar="FILE")
@@ -85,7 +85,8 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     against = against_label(options.against, variants)
     if options.print_config:
         shown = {"schemes": schemes, "seeds": list(options.seeds), "ratios": ratios and list(ratios)}
-        print_config(config, _VARIANT_FIELDS, **option_names(of_schemes), **shown, baselines=baselines or ["none"])
+        shown |= {"against": options.against, "baselines": baselines or ["none"]}
+        print_config(config, _VARIANT_FIELDS, **option_names(of_schemes), **shown)
         return 0
     cluster = options.read()
     out = Path(options.out or f"runs/compare-{Path(config.data.source).stem}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from r2mae.errors import UserError
-from r2mae.training.fields import argument
+from r2mae.fields import argument
 
 
 @dataclass(frozen=True)

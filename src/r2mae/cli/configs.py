@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from r2mae.cli.config_options import config_options
 from r2mae.cli.parsing import HELP, Parser
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, is_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers, first_of
 from r2mae.errors import UserError, nearest, unknown
+from r2mae.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.config import RunConfig
-from r2mae.training.config_options import config_options
-from r2mae.training.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
 from r2mae.training.layers import naming
 from r2mae.training.models import PREFIX
 from r2mae.training.records import read_yaml
@@ -43,7 +43,7 @@ def config_parser(
 
     In the example, ``{ratios}`` are the domain's :class:`~r2mae.masking.defaults.SchemeDefaults`.
     ``run(sources, options, given)`` runs the command, with its own options and the given ones of the configuration. A
-    file may hold the lists of `options`, too. The fields `omitted` of the configuration are no options of the command.
+    file may hold `options`, too. The fields `omitted` of the configuration are no options of the command.
 
     Raises a :class:`UserError` if the domain or the data are missing.
     """
@@ -91,9 +91,13 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     file = at_home(said.config)
     written = {} if file is None else at_home(read_yaml(Path(file), linked=True))
     of_file = {} if file is None else first_of(file, written)
-    lists = {one.name: written.pop(one.name) for one in options_of(options) if one.is_list and one.name in written}
+    own = {}
+    for one in options_of(options):
+        if one.name in written and one.name != "config":
+            value = written.pop(one.name)
+            own[one.name] = [value] if one.is_list and isinstance(value, str | int | float) else value
     with naming(file):
-        filed = read_fields(options, {n: [v] if isinstance(v, str | int | float) else v for n, v in lists.items()})
+        filed = read_fields(options, own)
     name = of_file.get("domain")
     if leading and is_domain(leading[0]):
         name = leading.pop(0)

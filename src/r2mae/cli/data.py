@@ -5,7 +5,7 @@ from typing import Literal
 
 from r2mae.domains.lookup import public_sets
 from r2mae.errors import UserError, unknown
-from r2mae.training.fields import argument
+from r2mae.fields import argument
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cli.config_options import config_options
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser, parser_of, width
 from r2mae.domains.checks import open_run
 from r2mae.domains.lookup import all_domains, import_object
-from r2mae.training.config_options import config_options
-from r2mae.training.fields import docstring_part, options_of
+from r2mae.fields import docstring_part, options_of
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain

@@ -9,7 +9,7 @@ from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
 from r2mae.domains.checks import check_output, check_source, open_run
 from r2mae.errors import UserError
-from r2mae.training.fields import argument, option
+from r2mae.fields import argument, option
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain

@@ -12,7 +12,7 @@ from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.domains.checks import check_source, open_run
 from r2mae.errors import UserError, unknown
-from r2mae.training.fields import argument, option, options_of
+from r2mae.fields import argument, option, options_of
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain

@@ -9,7 +9,7 @@ from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
 from r2mae.domains.lookup import import_object
 from r2mae.errors import UserError, unknown
-from r2mae.training.fields import argument, option
+from r2mae.fields import argument, option
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain

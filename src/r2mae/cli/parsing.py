@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, NoReturn, get_args
 
 from r2mae.errors import UserError, nearest
-from r2mae.training.fields import TRUTHS, ConfigOption, docstring_part, options_of
+from r2mae.fields import TRUTHS, ConfigOption, docstring_part, options_of
 
 HELP = ("-h", "--help", "--help-all")
 _WIDTH, _INDENT = 118, 26

@@ -10,8 +10,8 @@ from r2mae.cli.early import loading
 from r2mae.domains.checks import check_output, check_source, open_run
 from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
+from r2mae.fields import Range, argument, check_fields, option
 from r2mae.training.config import RunConfig
-from r2mae.training.fields import Range, argument, check_fields, option
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from r2mae.training.fields import argument
+from r2mae.fields import argument
 
 
 @dataclass(frozen=True)

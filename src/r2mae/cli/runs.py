@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from r2mae.training.fields import argument
+from r2mae.fields import argument
 
 _STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "damaged": "red"}
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from r2mae.cli.early import loading
 from r2mae.cli.theory_risk import check_folder, user_errors
 from r2mae.errors import UserError
-from r2mae.training.fields import Range, Size, argument, check_fields, option
+from r2mae.fields import Range, Size, argument, check_fields, option
 
 _AtLeastTwo = Annotated[int, Range(2)]
 _RAW_FEATURES = 500  # fewer, as with raw features each ratio costs some d × d factorisations

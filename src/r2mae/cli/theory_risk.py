@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cli.early import loading
 from r2mae.errors import UserError
-from r2mae.training.fields import option
+from r2mae.fields import option
 from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:

@@ -245,7 +245,7 @@ def analyse(comparison: Comparison) -> Analysis:
     sentences = [
         standings(rows, primary, rivals, "Against", against[0]) if len(rivals) > 1 else "",  # else in the headline
         standings(rows, primary, comparison.baselines, "Baselines, against", against[0]),
-        choice_sentence(len(choice.scores)) if choice and choice.held_out and len(fixed) > 1 else "",
+        choice_sentence(len(choice.scores)) if choice and choice.held_out and len(fixed) > 1 and not named else "",
         decidable_differences(rows, primary, [*rivals, *comparison.baselines], first),
         correction_sentence(rows, max(comparison.looks.values(), default=1)),
         interval_sentence(rows, primary),

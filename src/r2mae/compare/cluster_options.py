@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError, nearest
-from r2mae.training.fields import option
+from r2mae.fields import option
 from r2mae.training.records import read_yaml
 
 ENGINES = {"slurm": ("dask_jobqueue", "SLURMCluster"), "kubernetes": ("dask_kubernetes.operator", "KubeCluster")}

@@ -40,7 +40,7 @@ def compare(
     out: Path,
     ratios: Sequence[float] | None = None,
     baselines: Sequence[str] = (),
-    against: str | None = None,
+    against: float | str | None = None,
     jobs: int | None = None,
     cluster: ClusterOptions | None = None,
     console: Console | None = None,
@@ -60,7 +60,7 @@ def compare(
         See :func:`r2mae.compare.variants.plan_variants`.
     baselines : sequence of str
         Baselines to measure in addition, from :meth:`~r2mae.domains.base.Domain.baselines_of`.
-    against : str, optional
+    against : float or str, optional
         A fixed ratio or a scheme of the comparison, with which the headline compares the others. The default is the
         best fixed ratio.
     seeds : sequence of int

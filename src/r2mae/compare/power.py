@@ -52,7 +52,7 @@ def plan_power(
     Raises
     ------
     UserError
-        If fewer than two seeds of a variant are finished, or there is no fixed ratio to compare with.
+        If fewer than two seeds of a variant are finished, or there is nothing to compare with, or no scheme to compare.
     """
     labels = [variant.label for variant in variants]
     found = finished_runs(out, domain, base) if out.is_dir() else []
@@ -74,12 +74,13 @@ def plan_power(
     )
     analysis = analyse(comparison)
     metric, reference = analysis.primary.name, analysis.reference
-    if reference is None:
-        raise UserError("--plan-power compares with the best fixed ratio: name fixed and another scheme in --schemes")
+    if reference is None or not analysis.rivals:
+        partner = "the best fixed ratio: name fixed" if against is None else f"{against}: name it"
+        raise UserError(f"--plan-power compares schemes with {partner} and another scheme in --schemes")
     table = scores_by_seed(comparison, metric)
     rows = []
     # What a first look decides for certain, whatever the other schemes give (r2mae.evaluation.multiple).
-    confidence = 1 - level_of_look(1) / max(1, len(analysis.rivals))
+    confidence = 1 - level_of_look(1) / len(analysis.rivals)
     for label in analysis.rivals:
         own = table[label].dropna()
         pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
+from r2mae.fields import short_repr
 from r2mae.training.config import RunConfig
-from r2mae.training.fields import short_repr
 
 _MOST_SEEDS = 10_000
 

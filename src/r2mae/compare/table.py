@@ -26,7 +26,7 @@ _STYLES = {"better": "bold green", "worse": "red", "undecided": "yellow"}
 def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool = False) -> Table:
     """Return the table, a row per label: the primary metric, its difference from the headline's reference, other means.
 
-    If that is not the best fixed ratio, the difference from the best fixed ratio has a further column.
+    If that is another than the best fixed ratio, the difference from the best fixed ratio has a further column.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
         same = f", over {next(iter(over.values()))}" if len(set(over.values())) == 1 else ""
         columns.append(_Column(f"minus {against}{same}", [gap for gap, _ in gaps]))
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
-        if against != BEST_FIXED:
+        if against != BEST_FIXED and primary.name in analysis.best_fixed:
             columns.append(_Column(f"minus {BEST_FIXED}", [_difference(analysis, one, BEST_FIXED)[0] for one in rows]))
         if over and not same:
             columns.append(_Column("interval over", [Text(over.get(label, "")) for label in rows]))

@@ -119,7 +119,7 @@ def default_label(base: RunConfig, options: Mapping[str, Any] | None = None) -> 
     return ratio_label(per_ratio_schemes()[0], base.scheme_defaults.ratio if given is None else given)
 
 
-def against_label(word: str | None, variants: Sequence[Variant]) -> str | None:
+def against_label(word: float | str | None, variants: Sequence[Variant]) -> str | None:
     """Return the label of the variant that a ratio or a scheme names, to compare the others with; None for None.
 
     Raises a :class:`UserError` if the comparison has no such variant, or several.
@@ -133,7 +133,7 @@ def against_label(word: str | None, variants: Sequence[Variant]) -> str | None:
     pretrained = [variant for variant in variants if not variant.baseline]
     found = [one.label for one in pretrained if one.label == word or one.values["ratio"] == ratio]
     if len(found) != 1:
-        known = nearest(word, [variant.label for variant in pretrained])
+        known = nearest(str(word), [variant.label for variant in pretrained])
         raise UserError(f"--against {word!r} is not one fixed ratio or scheme of this comparison: {known}")
     return found[0]
 

@@ -93,11 +93,12 @@ def comparator(against: str) -> str:
 
 
 def choice_sentence(count: int) -> str:
-    """Return a sentence on what the difference from the best fixed ratio estimates with so many seeds."""
+    """Return sentences on what the difference from the best fixed ratio estimates with so many seeds."""
+    others = "the other seed" if count == 2 else f"the other {count - 1} seeds"
     return (
-        f"Best fixed is the ratio that a choice on the other {seeds(count - 1)} gives. A wrong choice favours the "
-        "other schemes (three seeds: by up to 0.3 to 0.5 of a seed's standard deviation; ten: half of that); "
-        "--against RATIO compares with a ratio that you name."
+        f"The best fixed ratio of a seed is chosen on {others}. A wrong choice favours the other schemes, with three "
+        "seeds by up to 0.3 to 0.5 of a seed's standard deviation, with ten by half of that. --against RATIO compares "
+        "with a ratio that you name."
     )
 
 

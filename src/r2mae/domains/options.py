@@ -1,6 +1,6 @@
 """What a domain declares for the command line. Importing this module loads no heavy library.
 
-Options are the fields of a dataclass, with the help in its NumPy docstring (:mod:`r2mae.training.fields`). A given
+Options are the fields of a dataclass, with the help in its NumPy docstring (:mod:`r2mae.fields`). A given
 option becomes a keyword argument, named after the field, of the function or method that it is for; for others, the
 function's own default counts.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.training.fields import option, options_of
+from r2mae.fields import option, options_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.fields import Fraction, NonNegative, PartialFraction, Range, Size
 from r2mae.genome.models import MODELS, GpnMsaSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
-from r2mae.training.fields import Fraction, NonNegative, PartialFraction, Range, Size
 
 MOST_WINDOWS = 2000
 """Default of the most held-out windows that a model is measured on."""

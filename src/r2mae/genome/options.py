@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from r2mae.domains.options import as_in_run
+from r2mae.fields import argument, option
 from r2mae.genome.config import GenomeEvaluationConfig
-from r2mae.training.fields import argument, option
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from jaxtyping import Float32
 
 from r2mae.errors import UserError
 from r2mae.files import check_output_is_not_source, exclusive, read_json, sync, write_json
+from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.alignment import AlignmentStore
@@ -23,7 +24,6 @@ from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.variants.alleles import REASONS, substitutions
 from r2mae.genome.variants.files import Scored, check_output, open_variants, text_file
 from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
-from r2mae.training.fingerprint import fingerprint
 from r2mae.training.progress import counting_bar
 
 BLOCK = 4096

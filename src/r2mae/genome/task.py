@@ -12,11 +12,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from r2mae.domains.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state
 from r2mae.genome.batches import WindowBatch
 from r2mae.genome.store.tokens import BASES, MASK
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens
-from r2mae.training.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state
 from r2mae.training.task import Output
 
 _LEAST = 1e-6  # the least weight, also of repeats with weight 0: a batch that hides only such bases has a finite loss

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
+from r2mae.fields import NonNegative, PartialFraction, Range, Size
 from r2mae.images.models import FINETUNABLE, MODELS, MLPSettings
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config import (
@@ -18,7 +19,6 @@ from r2mae.training.config import (
     RunConfig,
     TaskConfig,
 )
-from r2mae.training.fields import NonNegative, PartialFraction, Range, Size
 from r2mae.training.folder import RunFolder
 
 _Own = TypeVar("_Own", bound="ImagesConfig")

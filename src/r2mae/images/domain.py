@@ -153,7 +153,7 @@ class ImagesDomain(Domain):
 
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file or folder, or for a named set its name."""
-        from r2mae.training.fingerprint import fingerprint
+        from r2mae.fingerprint import fingerprint
 
         return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
 

@@ -17,11 +17,11 @@ from r2mae.domains.lookup import get_domain
 from r2mae.domains.options import Command, CommandLine
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.fields import argument
 from r2mae.files import jsonable
 from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, warmup_epochs, weights_of
 from r2mae.images.models import FINETUNABLE, MODELS
 from r2mae.images.sets import SETS
-from r2mae.training.fields import argument
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
 

@@ -14,12 +14,12 @@ from transformers import TrainerCallback
 from transformers.data.data_collator import pad_without_fast_tokenizer_warning
 from transformers.trainer_utils import has_length
 
+from r2mae.domains.masked_tokens import SHARES, Corruption
 from r2mae.errors import UserError, unknown
 from r2mae.integrations.ratios import RatioGiven, StepRatio
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import corrupt_tokens, token_mask
 from r2mae.masking.ratios import Ratio, as_ratio, draw, is_scheduled, is_stratified_per_sample
-from r2mae.training.masked_tokens import SHARES, Corruption
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerState

@@ -157,7 +157,7 @@ class CommonOption:
 
 _TIME = int | float
 SCHEME_OPTIONS: Mapping[str, CommonOption] = {
-    "ratio": CommonOption(float, "Fraction that schemes with one ratio hide."),
+    "ratio": CommonOption(float, "Ratio of schemes that have one."),
     "low": CommonOption(float, "Lower end of the range of ratios."),
     "high": CommonOption(float, "Upper end of the range of ratios."),
     "sampling": CommonOption(

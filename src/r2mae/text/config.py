@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.fields import PartialFraction, Range, Size
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
-from r2mae.training.fields import PartialFraction, Range, Size
 from r2mae.training.layers import Layer
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")

@@ -13,6 +13,7 @@ from typing import Any
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown, warn_once
 from r2mae.files import walk_real_folders
+from r2mae.fingerprint import fingerprint
 from r2mae.text.formats import (
     KINDS,
     PLAIN,
@@ -23,7 +24,6 @@ from r2mae.text.formats import (
     text_of,
 )
 from r2mae.text.sets import HEADINGS, HUB, SETS
-from r2mae.training.fingerprint import fingerprint
 
 Source = str | Path | Sequence[str | Path] | Iterable[Any]
 """What :func:`read_documents` reads."""

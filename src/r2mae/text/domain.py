@@ -103,8 +103,8 @@ class TextDomain(Domain):
 
     def fingerprint(self, config: TextConfig) -> str:
         """Return a fingerprint of the corpus (its content, or for the Hub its name and version) and the tokenizer."""
+        from r2mae.fingerprint import fingerprint
         from r2mae.text.documents import corpus_of
-        from r2mae.training.fingerprint import fingerprint
 
         corpus = config.data.source
         if corpus not in SETS or corpus in HUB:

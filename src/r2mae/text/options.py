@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from r2mae.domains.options import as_in_run
+from r2mae.fields import option
 from r2mae.text.config import TextDataConfig, TextEvaluationConfig
-from r2mae.training.fields import option
 
 
 def task_names() -> tuple[str, ...]:

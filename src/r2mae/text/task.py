@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from r2mae.domains.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
-from r2mae.training.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state
 from r2mae.training.task import Output
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     ratio : float in [0, 1), or object with ``nodes()``
-        Mask ratio; with a distribution each row draws its own ratio (R²MAE). With 0 no row is kept, and predictions are
-        the mean.
+        Mask ratio; with a distribution each row draws its own ratio (R²MAE). If no row is kept, as with 0, predictions
+        are the mean.
     ridge : float
         λ ≥ 0; zero means the ridgeless limit.
     repetitions : int
@@ -31,7 +31,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     fit_intercept : bool
         Centre features and target before masking, so that a hidden entry has the mean of its feature.
     keep : "ratio" or float
-        Probability of keeping a row: its mask ratio, or this constant in (0, 1]. At least one row is kept.
+        Probability of keeping a row: its mask ratio, or this constant in (0, 1].
     random_state : int, RandomState or None
         Seed or generator for masks and kept rows.
 

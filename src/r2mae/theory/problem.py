@@ -181,12 +181,12 @@ def load_covariance(path: Path) -> Covariance:
         If there is none.
     """
     try:
-        matrix = np.load(path, allow_pickle=False)
+        matrix = np.lib.format.open_memmap(path, mode="r")  # which refuses a header of more than the file has
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; --cov takes a .npy file of a d by d matrix") from None
-    except (ValueError, EOFError):
+    except ValueError:
         raise UserError(f"{path}: not a .npy file of numbers: write one with numpy.save") from None
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not matrix.size:
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not matrix.size:
         raise UserError(f"{path}: --cov takes a d by d matrix of real numbers")
     try:
         return Dense(matrix if matrix.dtype.kind == "f" else matrix.astype(np.float64))

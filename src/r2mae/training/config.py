@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest
+from r2mae.fields import FieldError, Range, check_fields, read_fields
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.config_groups import (
@@ -18,7 +19,6 @@ from r2mae.training.config_groups import (
     OptimizerConfig,
     TaskConfig,
 )
-from r2mae.training.fields import FieldError, Range, check_fields, read_fields
 from r2mae.training.layers import Layer, fields_of, merged, split_options
 from r2mae.training.models import PREFIX, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
-from r2mae.training.fields import NonNegative, PartialFraction, Positive, Range, Size, check_fields
+from r2mae.fields import NonNegative, PartialFraction, Positive, Range, Size, check_fields
 
 _MAX_STEPS = 10**9
 _Count = Annotated[int, Range(1, 4096)]  # of what a machine has

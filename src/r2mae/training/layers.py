@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from r2mae.errors import UserError, nearest
+from r2mae.fields import FieldError, short_repr
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.config_groups import Group
-from r2mae.training.fields import FieldError, short_repr
 from r2mae.training.models import PREFIX
 from r2mae.training.scheme import SchemeSpec
 

@@ -244,12 +244,12 @@ def _train(
 
 def _out_of_memory(config: RunConfig) -> str:
     """Return what to do if the device's memory does not hold the samples that are in it at a time."""
-    size, parts, ranks = config.optimizer.batch_size, config.optimizer.accumulate, config.machine.devices
+    size, parts, ranks = config.optimizer.batch_size, config.optimizer.accumulate, config.machine.ranks
     more = next((n for n in range(2 * parts, size + 1, parts) if size % (n * ranks) == 0), None)
     hint = "take a smaller --preset"
     if more:
-        hint = f"give --accumulate {more} ({size // more:,} at a time, the same optimiser step)"
-    return f"the device's memory does not hold {size // parts:,} samples at a time: {hint}"
+        hint = f"give --accumulate {more} ({size // (more * ranks):,} at a time, the same optimiser step)"
+    return f"the device's memory does not hold {config.micro_batch:,} samples at a time: {hint}"
 
 
 def take_steps(

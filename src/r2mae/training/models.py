@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
 from r2mae.errors import UserError, unknown
+from r2mae.fields import Range
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config_groups import Group
-from r2mae.training.fields import Range
 
 MAX_LAYERS = 1000
 """Maximum number of layers of a model; more are a mistake and would take minutes to build."""

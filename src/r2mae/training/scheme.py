@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from r2mae.errors import UserError
+from r2mae.fields import FieldError, short_repr, value_of
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.schemes import (
     SCHEME_OPTIONS,
@@ -16,7 +17,6 @@ from r2mae.masking.schemes import (
     resolve_options,
     scheme_kind,
 )
-from r2mae.training.fields import FieldError, short_repr, value_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from r2mae.errors import UserError
-from r2mae.training.fields import PartialFraction, Size
+from r2mae.fields import PartialFraction, Size
 from r2mae.training.models import Layers, ModelSettings
 
 MODELS = {

@@ -15,9 +15,9 @@ from torch.nn.functional import embedding, gelu, one_hot, scaled_dot_product_att
 
 from r2mae.errors import UserError
 from r2mae.genome.models import GpnMsaSettings as Settings
+from r2mae.genome.models.dropout import add_dropped, drop, uses_cpu_kernels
 from r2mae.genome.store.tokens import BASES, LETTERS, MASK
 from r2mae.genome.task import AlignmentTask
-from r2mae.training.dropout import add_dropped, drop, uses_cpu_kernels
 from r2mae.training.models import saved_layers
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]

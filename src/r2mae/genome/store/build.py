@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 
 from r2mae.errors import UserError
 from r2mae.files import exclusive, read_json, sync, write_json
+from r2mae.fingerprint import fingerprint
 from r2mae.genome.store.alignment import (
     FORMAT,
     META,
@@ -27,7 +28,6 @@ from r2mae.genome.store.maf import MafFiles
 from r2mae.genome.store.sources import Build, Placed, Progress, allocate, kind_of, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, TOKEN, UNKNOWN
 from r2mae.genome.store.zarr_exchange import ZarrGroup
-from r2mae.training.fingerprint import fingerprint
 
 CHUNK = 1 << 16
 """Positions that are processed at a time."""

@@ -12,7 +12,7 @@ The module of a model has
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from r2mae.training.fields import Size
+from r2mae.fields import Size
 from r2mae.training.models import ModelSettings
 
 MODELS = {

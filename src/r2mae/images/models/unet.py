@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
 from r2mae.errors import UserError
+from r2mae.fields import Range
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.fields import Range
 
 __all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.fields import Size
 from r2mae.images.models import ImageModelSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.training.fields import Size
 from r2mae.training.models import Layers
 
 if TYPE_CHECKING:

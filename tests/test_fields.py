@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.training.fields import Fraction, PartialFraction, Positive, Range, Size, check_fields, value_of
+from r2mae.fields import Fraction, PartialFraction, Positive, Range, Size, check_fields, value_of
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import dropout as torch_dropout
 
-from r2mae.training import dropout
-from r2mae.training.dropout import add_dropped, drop, keep_factors
+from r2mae.genome.models import dropout
+from r2mae.genome.models.dropout import add_dropped, drop, keep_factors
 
 KINDS = [torch.float32, torch.bfloat16]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from r2mae import fingerprint as module
 from r2mae.errors import UserError
-from r2mae.training import fingerprint as module
-from r2mae.training.fingerprint import fingerprint
+from r2mae.fingerprint import fingerprint
 
 
 @pytest.fixture
