@@ -11,9 +11,9 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-from r2mae.cells.bootstrap import cluster_bootstrap
 from scipy import stats
 
+from r2mae.cells.predictions import cluster_bootstrap
 from r2mae.evaluation import best_fixed, corrected_p_values, detectable, mean_interval, paired_difference
 from r2mae.evaluation.crossed import components_of
 from r2mae_paper.gains import pooled
