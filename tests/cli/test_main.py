@@ -225,7 +225,6 @@ MISTAKES = {
     "report": "required: DIR; for example: r2mae report runs/compare-digits",
     "data alignment build a.fa": "required: -o/--out; for example: r2mae data alignment build ",
     "pretrain digits --model unet --preset vit-mae-tiny": "the model 'unet' has no preset 'vit-mae-tiny': choose from:",
-    "pretrain mnist --test-fraction 0.3": "test_fraction is for sets without an official test part",
     "data path minst": "did you mean 'mnist'?",
     "pretrain faces": "unknown domain or data set 'faces': choose from: images",
     "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or omit",
