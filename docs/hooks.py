@@ -6,10 +6,10 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from r2mae.cli.config_options import config_options
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_kind, scheme_names, scheme_takes
 from r2mae.training.config import RunConfig
-from r2mae.cli.config_options import config_options
 
 ROOT = Path(__file__).parents[1]
 FIGURES = (
