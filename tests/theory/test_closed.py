@@ -84,7 +84,26 @@ def test_as_many_rows_as_features() -> None:
     assert np.isinf(spiked_risk(v, 1.0, v, 20, np.array([0.5])).risk[0])
 
 
-@pytest.mark.parametrize("ratio", [0.0, 1.0])
-def test_ratios_of_which_nothing_remains_are_refused(ratio: float) -> None:
-    with pytest.raises(ValueError, match="ratio must be above 0 and below 1"):
-        isotropic_risk(np.array([ratio]), 1.0, 0.0)
+V = np.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: isotropic_risk(np.array([0.0]), 1.0, 0.0), "ratio must be above 0"),
+        (lambda: isotropic_risk(np.array([1.0]), 1.0, 0.0), "ratio must be above 0 and below 1"),
+        (lambda: isotropic_risk(P, 0.0, 0.0), "gamma must be"),
+        (lambda: isotropic_risk(P, 1.0, -1.0), "kappa must be"),
+        (lambda: spiked_risk(V, 1.0, np.ones(5), 3, P), "beta must have the length of v, 4, not 5"),
+        (lambda: spiked_risk(V, 0.0, V, 3, P), "delta must be"),
+        (lambda: spiked_risk(V, 1.0, 0 * V, 3, P), "beta must be finite and not zero"),
+        (lambda: spiked_risk(V, 1.0, V, 1, P), "n must be at least 2"),
+        (lambda: spiked_risk(V, 1.0, V, 3, P, -1.0), "noise must be"),
+        (lambda: spiked_risk(V, 1.0, V, 3, P, ridge=-1.0), "ridge must be"),
+        (lambda: fixed_point(np.array([1.0, 0.0]), 1.0), "eigenvalues must be"),
+        (lambda: fixed_point(V, 0.0), "rows must be positive"),
+    ],
+)
+def test_bad_input(make: object, message: str, unchecked: None) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]

@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
+from r2mae.theory.checks import check_nonnegative
 from r2mae.theory.models import unit
+from r2mae.theory.rows import check_rows
 
 Vector: TypeAlias = Float[np.ndarray, " d"]
 
@@ -43,9 +45,12 @@ def isotropic_risk(ratio: Float[np.ndarray, " p"], gamma: float, kappa: float) -
     Raises
     ------
     ValueError
-        If a ratio is not between 0 and 1.
+        If a ratio is not between 0 and 1, γ is not positive or κ is negative.
     """
     p = _checked_ratio(ratio)
+    if not (np.isfinite(gamma) and gamma > 0):
+        raise ValueError(f"gamma must be a positive number, not {gamma}")
+    check_nonnegative(kappa=kappa)
     with np.errstate(divide="ignore"):
         under = (p + kappa) * gamma / ((1 - p) * (p - gamma))
         over = p * (p + kappa) / ((1 - p) * (gamma - p))
@@ -92,15 +97,43 @@ def spiked_risk(
     Raises
     ------
     ValueError
-        If a ratio is not between 0 and 1, or v or beta is zero.
+        If an argument is out of range or lengths differ.
     """
-    length, p = float(beta @ beta), _checked_ratio(ratio)
+    if len(v) != len(beta):
+        raise ValueError(f"beta must have the length of v, {len(v)}, not {len(beta)}")
+    if not (np.isfinite(delta) and delta > 0):
+        raise ValueError(f"delta must be a positive number, not {delta}")
+    if not (np.isfinite(beta).all() and beta.any()):
+        raise ValueError("beta must be finite and not zero: a zero signal cannot be learned")
+    check_rows(n)
+    check_nonnegative(noise=noise, ridge=ridge)
+    length = float(beta @ beta)
+    p = _checked_ratio(ratio)
     pairs = [_corollary(unit(v), delta, unit(beta), n, float(q), noise / length, ridge) for q in p]
     return ClosedRisk(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
 
 
 def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float = 0.0) -> float:
-    """Return λ★ ≥ 0 of ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹, from the positive eigenvalues of Σ̃."""
+    """Return λ★ ≥ 0 of ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹ by a bracketed root finder.
+
+    Parameters
+    ----------
+    eigenvalues : array (d,)
+        Eigenvalues of Σ̃, positive.
+    rows : float
+        ñ.
+    ridge : float
+        λ_reg. If it is 0, λ★ is 0 for ñ ≥ d.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    """
+    if not (np.isfinite(eigenvalues).all() and (eigenvalues > 0).all()):
+        raise ValueError("eigenvalues must be finite and positive")
+    if not (rows > 0 and ridge >= 0):
+        raise ValueError(f"rows must be positive and ridge 0 or more, not {rows} and {ridge}")
     if ridge == 0 and rows >= len(eigenvalues):
         return 0.0
 
