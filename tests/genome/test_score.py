@@ -75,7 +75,10 @@ def test_logits_agree_with_scores(run: Path, table: Path) -> None:
     np.testing.assert_allclose(found["score"], values[place, alt] - values[place, ref], atol=2e-5)
 
 
-def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_run_that_was_cut_off_writes_the_same_bytes(
+    run: Path, table: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
     monkeypatch.setattr(score, "BLOCK", 32)
     whole, cut = table.with_name("whole.tsv"), table.with_name("cut.tsv")
     score.score_variants(run, str(table), whole, device="cpu")
@@ -93,6 +96,8 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
     assert not cut.exists()
     kept = table.with_name(".cut.tsv.scores")
     assert np.isinf(np.load(kept / "scores.npy")).sum() == 300 - 4 * 32
+    if damaged:
+        (kept / "scores.npy").write_bytes(b"not an array")
     scored: list[int] = []
     default = score.scores_of
 
@@ -102,7 +107,7 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
 
     monkeypatch.setattr(score, "scores_of", counted)
     score.score_variants(run, str(table), cut, device="cpu")
-    assert sum(scored) == 300 - 4 * 32
+    assert sum(scored) == (300 if damaged else 300 - 4 * 32)
     assert cut.read_bytes() == whole.read_bytes()
     assert not kept.exists()
 

@@ -133,19 +133,30 @@ def _saved_scores(output: Path, plan: dict[str, Any], size: int) -> Iterator[Flo
     """Yield the scores of all alternatives, mapped from a file, infinite where one is missing.
 
     Its hidden folder next to `output` is deleted if no error occurs. Scores of another plan (other variants, another
-    model) are deleted. If another process writes this output, a UserError is raised.
+    model) and damaged ones are deleted. If another process writes this output, a UserError is raised.
     """
     folder = output.with_name(f".{output.name}.scores")
     file = folder / "scores.npy"
     with exclusive(output):
-        if read_json(folder / _PLAN) != plan:
+        saved = _mapped(file, size) if read_json(folder / _PLAN) == plan else None
+        if saved is None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             allocate(file, np.float32, size)[:] = np.inf
             sync(file)  # before the plan says that they are there
             write_json(folder / _PLAN, plan)
-        yield np.load(file, mmap_mode="r+")
+            saved = np.load(file, mmap_mode="r+")
+        yield saved
         shutil.rmtree(folder)
+
+
+def _mapped(file: Path, size: int) -> Float32[np.ndarray, " n"] | None:
+    """Map saved scores; None if the file is missing or damaged."""
+    try:
+        found: np.ndarray = np.load(file, mmap_mode="r+")
+    except (OSError, ValueError):
+        return None
+    return found if found.shape == (size,) and found.dtype == np.float32 else None
 
 
 def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:
