@@ -12,7 +12,7 @@ from r2mae_paper.study import compared, get_study
 pytestmark = pytest.mark.slow
 
 SMALL = entry_of("fig1g").size(n=100, d=1000, q=20)
-TINY = entry_of("fig1g").size(n=24, d=200, q=12, samples=3, repetitions=3)
+TINY = entry_of("fig1g").size(n=24, d=200, q=12, samples=3, repetitions=3, step=0.05)
 
 
 def test_plateaus_of_a_curve() -> None:

@@ -491,7 +491,8 @@ def plot_fig4(tables: Tables, size: Size) -> draw.Figures:
         rows = select(tables["fig4"], reading=reading)
         for colour, sample in zip((BLUE, VERMILION), unique(rows, "sample"), strict=False):
             own = select(rows, sample=sample)
-            ratio, mean, deviation = (column(own, key) for key in ("ratio", "normalised_risk", "deviation"))
+            shown = [row for row in own if round(row["ratio"] * 100) % 5 == 0]  # more points would hide one another
+            ratio, mean, deviation = (column(shown, key) for key in ("ratio", "normalised_risk", "deviation"))
             draw.simulated(panel, ratio, mean, deviation, colour, f"sample {sample} ± sd over masks")
         draw.predicted(panel, *_curve(own), draw.BLACK, "formula (mean over designs)")
         _finish(panel, title, tables.get("fig4-published", []))
@@ -522,7 +523,7 @@ def _finish(axes: draw.Axes, title: str, published: Sequence[TableRow] = ()) -> 
 
 def _measure_sample(size: Size, reading: Reading, seed: int, jobs: int) -> list[TableRow]:
     """Simulate one sample; risks are over βᵀΣβ."""
-    ratios = paper_ratios()
+    ratios = paper_ratios(size.step)
     cov, beta = plateau(size.d, size.q, seed, of=reading)
     with compared():
         formula = risk(cov, beta, size.n, ratios, NOISE).normalised
@@ -566,6 +567,7 @@ def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) ->
     low = max(far[far < lowest], default=-1) + 1
     high = min(far[far > lowest], default=len(curve)) - 1
     return {
+        "first_ratio": float(ratios[0]),
         "first_risk": float(curve[0]),
         "first_until": float(ratios[end]),
         "best_ratio": float(ratios[lowest]),

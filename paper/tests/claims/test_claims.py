@@ -22,7 +22,7 @@ TEXT = files("r2mae_paper.published").joinpath("claims.csv").read_text("utf-8")
 CASES = [(claim, case) for claim in CLAIMS for case in claim.cases]
 (BEGIN, END), SEEDS = TABLES
 BEFORE = dict(line.split(",") for line in (Path(__file__).parent / "before.csv").read_text("utf-8").splitlines()[1:])
-"""The verdicts of the 110 sentences before they were merged, by name."""
+"""The verdicts of the 110 sentences before they were merged, by name; of data made again since, the present ones."""
 
 
 def test_every_claim_is_complete() -> None:

@@ -134,7 +134,7 @@ def test_general_covariances(judge: Callable[..., dict[str, Found]]) -> None:
 def test_plateaus(judge: Callable[..., dict[str, Found]], shown: bool) -> None:
     rows = [
         {
-            "reading": reading, "sample": sample, "best_risk": 0.5, "best_ratio": 0.5,
+            "reading": reading, "sample": sample, "best_risk": 0.5, "best_ratio": 0.5, "first_ratio": 0.05,
             "first_until": 0.25 + 0.05 * (sample % 2) if shown else 0.05 + 0.05 * (sample == 3),
             "near_best_from": (0.2 if shown else 0.45) - 0.05 * (sample % 2), "near_best_until": 0.6,
         }
