@@ -1,6 +1,7 @@
 """Named sets: their files, and columns that are there and mean something."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,13 @@ def test_all_sets_have_defaults() -> None:
 def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) -> None:
     """λ = 1/150,000: the floor is reached at step 120,000 of 155,049, and a run of another length has the shape."""
     config = CellsConfig.make(data="x", scheme=scheme, **options)
-    steps = CellsConfig.make(data="x").optimizer.total_steps(round(0.9 * 1_378_211))
+    steps = CellsConfig.make(data="x", preset="paper").optimizer.total_steps(round(0.9 * 1_378_211))
     assert steps == 155_049
 
-    def floor(total: int) -> LinearDecay:
+    def floor(total: int) -> Callable[[int, Key], float]:
         ratio = config.scheme.make().bind(total).ratio
-        return ratio if isinstance(ratio, LinearDecay) else ratio.floor  # type: ignore[attr-defined, no-any-return]
+        assert isinstance(ratio, LinearDecay)
+        return partial(LinearDecay.__call__, ratio)
 
     key = Key.root(0)
     paper = floor(steps)
