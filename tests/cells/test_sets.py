@@ -43,7 +43,7 @@ def test_all_sets_have_defaults() -> None:
 def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) -> None:
     """λ = 1/150,000: the floor is reached at step 120,000 of 155,049, and a run of another length has the shape."""
     config = CellsConfig.make(data="x", scheme=scheme, **options)
-    steps = CellsConfig.make(data="x", preset="paper").optimizer.total_steps(round(0.9 * 1_378_211))
+    steps = CellsConfig.make(data="x", **DOMAIN.presets["paper"]).optimizer.total_steps(round(0.9 * 1_378_211))
     assert steps == 155_049
 
     def floor(total: int) -> Callable[[int, Key], float]:
