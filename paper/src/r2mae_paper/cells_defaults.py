@@ -93,7 +93,7 @@ SETTINGS: dict[str, Setting] = {
 }
 _READINGS = ("latent", "hidden", "latent as trained", "latent averaged")
 _RATIOS = (0.1, 0.25, 0.5)  # of the validation loss
-_AVERAGE = 0.99  # decay of the moving average of the weights, which is read beside the weights
+_AVERAGE = 0.99  # decay of the moving average of the weights, which is measured next to the weights
 
 
 @dataclass(frozen=True)

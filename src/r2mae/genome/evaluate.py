@@ -168,10 +168,10 @@ def embed_windows(
     starts = windows.starts
     if left := part.positions - len(starts) * starts.length:
         unknown = f", or in {starts.omitted:,} windows with too many unknown bases" if starts.omitted else ""
-        told = (
+        message = (
             f"{left:,} of {part.positions:,} positions are in no window of {starts.length}: at ends of regions{unknown}"
         )
-        logging.getLogger("r2mae").warning("%s", told)
+        logging.getLogger("r2mae").warning("%s", message)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):

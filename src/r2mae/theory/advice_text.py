@@ -70,8 +70,8 @@ def advice_text(
     if holds:
         means = {"directions": lead.mean, "features": features.weighted}
         best = {name: {"ratio": lead.ratio_of_lowest(mean), "risk": np.nanmin(mean)} for name, mean in means.items()}
-        told = (f"{found['risk']:.3f} of the {name} at {found['ratio']:.2f}" for name, found in best.items())
-        words += f" The lowest mean risks (1 is predicting zero): {', '.join(told)}."
+        lowest = (f"{found['risk']:.3f} of the {name} at {found['ratio']:.2f}" for name, found in best.items())
+        words += f" The lowest mean risks (1 is predicting zero): {', '.join(lowest)}."
     if plateau is not None and advice.drawn is not None:
         within, own = span(plateau.low, plateau.high), lead.best_ratio[lead.learnable]
         drawn = dict(zip(("directions", "features"), advice.drawn, strict=True))

@@ -260,20 +260,20 @@ def caveats(x: Float[np.ndarray, "rows d"], cov: Covariance, n: int) -> tuple[bo
     norms = np.einsum("ij,ij->i", centred, centred)
     gaussian = 2 * (cov.eigenvalues**2).sum() / cov.eigenvalues.sum() ** 2
     spread = float(norms.var() / norms.mean() ** 2 / gaussian)
-    told = []
+    notes = []
     if n > rows:
-        told.append(f"The risks are those of {n:,} rows; their covariance is estimated from the {rows:,} of the data.")
+        notes.append(f"The risks are those of {n:,} rows; their covariance is estimated from the {rows:,} of the data.")
     if rare > allowed:
-        told.append(
+        notes.append(
             f"{rare:,} of {d:,} features hardly ever vary (they differ from their usual value in fewer than about "
             f"{least} of {n:,} rows): expect {wrong}, or take fewer features (the most variable)."
         )
     if spread > 3:
         much = "5 % to 15 %" if spread < 100 else "tens of percent"
-        told.append(
+        notes.append(
             f"The lengths of the rows vary {spread:,.0f} times as much as Gaussian ones would: in our trials the risks "
             f"of the leading directions were then off by {much}, mostly too low."
         )
     if rows < 2 * d:
-        told.append(f"Σ is estimated from {rows / d:.2g} rows a feature: only the leading directions are reliable.")
-    return rare <= allowed, told
+        notes.append(f"Σ is estimated from {rows / d:.2g} rows a feature: only the leading directions are reliable.")
+    return rare <= allowed, notes

@@ -7,6 +7,7 @@ normalisation, which torch synchronises on GPUs alone.
 """
 
 import atexit
+import gc
 import logging
 import os
 import signal
@@ -164,7 +165,14 @@ def join(run: "Run") -> None:
         timeout=_SILENCE,
         device_id=run.device if on_gpu else None,
     )
-    atexit.register(lambda: distributed.is_initialized() and distributed.destroy_process_group())
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """End the group and its threads before Python ends: a thread that frees a tensor afterwards aborts the process."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    gc.collect()  # DDP is part of cycles, which hold the group
 
 
 def agree(run: "Run", mine: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ DIGITS = 15
 """Most digits of a position or length; no genome has more."""
 
 PIECE = 1 << 20  # bytes that are read at a time
-_SHOWN = 1 << 12  # lines after which the progress is told
+_REPORTED = 1 << 12  # lines between reports of the progress
 _SPREAD = 1_000  # most positions of all contigs for each byte that the files hold
 _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # the end of a file of bgzip
 
@@ -94,7 +94,7 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
             for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):
                 if len(line) == LONGEST_LINE:
                     raise UserError(f"{path}, line {number:,}: is longer than {LONGEST_LINE:,} bytes")
-                if progress is not None and number % _SHOWN == 1:
+                if progress is not None and number % _REPORTED == 1:
                     progress(min(raw.tell() / size, 1.0))
                 yield number, line
     except EOFError:
