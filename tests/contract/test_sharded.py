@@ -11,8 +11,8 @@ from contract.conftest import Case, by_two_processes, cases, made
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_takes
 from r2mae.training.bn_statistics import batch_norms
-from r2mae.training.devices import has_fast_bf16
 from r2mae.training.loop import fit
+from r2mae.training.run import has_fast_bf16
 from r2mae.training.units import units_of
 from training.conftest import NEEDS_BF16, equal_bytes
 

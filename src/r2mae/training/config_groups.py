@@ -213,7 +213,7 @@ class MachineConfig(Group):
     strategy: Literal["ddp", "fsdp"] = "ddp"
     activation_checkpointing: bool = False
     workers: Annotated[int, Range(0, 1024)] = 0
-    threads: _Count | None = None
+    threads: Annotated[int, Range(1, 1024)] | None = None
     save_every: Size = 500
     keep_every: Size | None = None
     logger: Literal["none", "tensorboard", "wandb"] = "none"

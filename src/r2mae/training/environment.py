@@ -12,8 +12,6 @@ from typing import Any
 
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
-_OF_MACHINE = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
-_AFFECTS_NUMBERS = (*_OF_MACHINE, "r2mae", "torch", "numpy")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -51,22 +49,6 @@ def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(recorded.get(CONTINUED, ()))
 
 
-def add_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the record of a run with what has changed `now` that it resumes, and the changes that may alter results.
-
-    The record is the environment in which the run started, and its changes under :data:`CONTINUED`: mappings of the
-    step from which the run resumed and the new values. Those from this step on are dropped: those steps were lost.
-    """
-    record = {key: value for key, value in recorded.items() if key != CONTINUED}
-    changes = [change for change in recorded_changes(recorded) if change["step"] < step]
-    last = {key: value for entry in (record, *changes) for key, value in entry.items()}
-    changed = {key: value for key, value in now.items() if last.get(key) != value}
-    changes += [{"step": step, **changed}] if changed else []
-    before, after = ({**one, **dict(one.get("versions") or {})} for one in (last, now))
-    altering = [name for name in _AFFECTS_NUMBERS if name in before and before[name] != after.get(name)]
-    return record | ({CONTINUED: changes} if changes else {}), altering
-
-
 def processor() -> str:
     """Return the processor's name, or its family if the system does not name it."""
     try:
@@ -102,7 +84,7 @@ def _torch_environment() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    from r2mae.training.devices import has_fast_bf16  # it needs torch
+    from r2mae.training.run import has_fast_bf16  # it needs torch
 
     return {
         "instructions": torch.backends.cpu.get_cpu_capability(),

@@ -25,7 +25,6 @@ from r2mae.registry import JOBS
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import cpu_threads
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import Origin, check_initial_weights_unchanged
@@ -34,7 +33,7 @@ from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
 from r2mae.training.progress import Reporter, SilentReporter
-from r2mae.training.run import Run
+from r2mae.training.run import Run, cpu_threads
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable

@@ -88,7 +88,7 @@ def check_fits_memory(
     """
     import torch
 
-    from r2mae.training.devices import torch_device
+    from r2mae.training.run import torch_device
 
     config.optimizer.total_steps(len(data.train))
     architecture = data.architecture if architecture is None else architecture
