@@ -19,7 +19,9 @@ from r2mae.training.scheme import kind_of
 from r2mae.training.task import Data
 
 
-def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: str | None, reporter: Reporter) -> None:
+def train_run(
+    domain_name: str, fields: dict[str, Any], folder: Path, baseline: str | None, reporter: Reporter | None
+) -> None:
     """Pretrain or measure one run of a sweep, in a process of its own.
 
     Parameters
@@ -31,7 +33,7 @@ def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: 
         Folder of the run.
     baseline : str or None
         The baseline to measure, instead of pretraining.
-    reporter : Reporter
+    reporter : Reporter, optional
         Receives the progress.
 
     Raises

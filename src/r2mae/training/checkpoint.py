@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError
 from r2mae.files import atomic_write
 from r2mae.training.distributed import all_finite, as_divided, gathered, highest, whole
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import StopRequest, stopped_by
-from r2mae.training.metrics import COLUMNS, MetricsFile, Tracker
+from r2mae.training.metrics import COLUMNS, Log, MetricsFile
 from r2mae.training.progress import Reporter, RunProgress
 from r2mae.training.run import Run
 from r2mae.training.saving import save_weights
@@ -126,8 +126,8 @@ class CheckpointKeeper:
         checkpoint: Mapping[str, Any] | None,
         *,
         metrics: MetricsFile | None,
-        reporter: Reporter,
-        tracker: Tracker | None,
+        reporter: Reporter | None,
+        tracker: Log | None,
         stop: StopRequest,
     ) -> None:
         self.run, self.module, self.folder, self.validation = run, module, folder, data.validation
@@ -159,7 +159,8 @@ class CheckpointKeeper:
         """Start the clock."""
         self._began = time.perf_counter()
         self._report_time, self._report_step = self._began, self.step
-        self.reporter.start(self.step, self.module.total_steps)
+        if self.reporter is not None:
+            self.reporter.start(self.step, self.module.total_steps)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Record metrics, validate, save a checkpoint, each if it is due; return whether to stop early.
@@ -199,10 +200,7 @@ class CheckpointKeeper:
         if keep:
             self._save(f"step-{self.step:08}", optimizer)
         if self.tracker is not None:
-            try:
-                self.tracker.log(self._latest, self.step)
-            except Exception as error:  # a network that fails must not end the training
-                warn_once(f"the logger {machine.logger!r} failed, and training goes on: {error}")
+            self.tracker(self._latest, self.step)
         if asked is not None and not self.finished:
             if not single:
                 torch.distributed.barrier()  # torchrun ends all when the first one ends, and rank 0 may still save
@@ -237,7 +235,8 @@ class CheckpointKeeper:
         if self.metrics is not None:
             self.metrics.write(rows)
         self._latest = {k: v for k, v in zip(COLUMNS[1:], rows[-1][1:], strict=True) if v is not None}
-        self._report(values[-1])
+        if self.reporter is not None:
+            self.reporter.update(self._progress(values[-1]))
         self._pending, self._losses = [], []
 
     def _validate(self) -> float:
@@ -262,10 +261,10 @@ class CheckpointKeeper:
                 save_weights(self.folder.best, weights)
         return loss
 
-    def _report(self, loss: float) -> None:
+    def _progress(self, loss: float) -> RunProgress:
         now = time.perf_counter()
         samples = (self.step - self._report_step) * self.run.config.optimizer.batch_size
         pace = samples / max(now - self._report_time, 1e-9)
         self._report_time, self._report_step = now, self.step
         ratio = self._pending[-1][1]
-        self.reporter.update(RunProgress(self.step, self.module.total_steps, loss, ratio, pace))
+        return RunProgress(self.step, self.module.total_steps, loss, ratio, pace)

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -162,15 +161,9 @@ class RunConfig:
             )
         if self.has_batch_norm and self.micro_batch < 2:
             raise UserError(f"batch normalisation needs two {self.domain} in a micro-batch: raise batch_size")
-        if not optimizer.compile:
-            return
-        for name, used in (
-            ("sync_batchnorm", machine.sync_batchnorm),
-            ("strategy 'fsdp'", machine.strategy == "fsdp"),
-            ("activation_checkpointing", machine.activation_checkpointing),
-        ):
-            if used:
-                raise UserError(f"{name} and compile do not go together: omit one")
+        if optimizer.compile and (machine.sync_batchnorm or machine.strategy == "fsdp"):
+            name = "sync_batchnorm" if machine.sync_batchnorm else "strategy 'fsdp'"
+            raise UserError(f"{name} and compile do not go together: omit one")
 
     def __getitem__(self, name: str) -> Any:
         """Return a field by its short name, such as `lr`."""
@@ -475,9 +468,13 @@ def naming(source: str | None) -> Iterator[None]:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
 
 
-@cache
+_FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
+
+
 def fields_of(kind: type[RunConfig]) -> dict[str, tuple[str, str]]:
     """Return the group and the field of each short name; settings that only some models have are not among them."""
+    if kind in _FIELDS:
+        return _FIELDS[kind]
     found: dict[str, tuple[str, str]] = {}
     for top in dataclasses.fields(kind):
         default = getattr(kind, top.name)
@@ -485,7 +482,8 @@ def fields_of(kind: type[RunConfig]) -> dict[str, tuple[str, str]]:
             found |= {default.short_name(field.name): (top.name, field.name) for field in dataclasses.fields(default)}
         elif top.name != "scheme":
             found[top.name] = ("", top.name)
-    return {short: place for short, place in found.items() if not short.startswith(PREFIX)}
+    _FIELDS[kind] = {short: place for short, place in found.items() if not short.startswith(PREFIX)}
+    return _FIELDS[kind]
 
 
 def _flat_values(kind: type[RunConfig], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

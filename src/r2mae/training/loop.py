@@ -32,12 +32,11 @@ from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
-from r2mae.training.progress import Reporter, SilentReporter
+from r2mae.training.progress import Reporter
 from r2mae.training.run import Run, cpu_threads
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable
-from r2mae.training.units import recompute_activations
 from r2mae.training.validation import to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
@@ -180,8 +179,6 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
     module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
     if config.optimizer.compile:
         model.compile()
-    if config.machine.activation_checkpointing:
-        recompute_activations(model)
     return module, origin
 
 
@@ -222,7 +219,7 @@ def _train(
         nullcontext() if sharded else freed_memory_kept(),  # FSDP gathers and drops layers, and would keep too much
         synced_batch_norms(module.model) if config.machine.sync_batchnorm else nullcontext(),
     ):
-        shown = SilentReporter() if reporter is None or run.rank > 0 else reporter
+        shown = reporter if run.rank == 0 else None
         keeper = CheckpointKeeper(
             run, module, data, folder, checkpoint, metrics=metrics, reporter=shown, tracker=tracker, stop=stop
         )
@@ -231,7 +228,8 @@ def _train(
         except torch.OutOfMemoryError:
             raise UserError(_out_of_memory(config)) from None
         finally:
-            shown.stop()
+            if shown is not None:
+                shown.stop()
     if sharded:
         weights = whole(module.evaluation_model.state_dict(), here=run.rank == 0)
         if run.rank == 0:
