@@ -15,9 +15,8 @@ from r2mae.registry import JOBS
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.memory import check_fits_memory
 from r2mae.training.pretrain import log_notes
-from r2mae.training.run import torch_device
+from r2mae.training.run import check_fits_memory, torch_device
 
 _SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
 

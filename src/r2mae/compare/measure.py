@@ -10,10 +10,10 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run, get_domain
 from r2mae.errors import UserError, unknown
 from r2mae.files import write_json
+from r2mae.progress import Reporter
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.pretrain import log_notes, pretrain, progress_arguments, recorder_for, write_items
-from r2mae.training.progress import Reporter
 from r2mae.training.saving import load_model
 from r2mae.training.scheme import kind_of
 from r2mae.training.task import Data

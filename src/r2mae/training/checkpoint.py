@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
+from r2mae.progress import Reporter, RunProgress
 from r2mae.training.distributed import all_finite, as_divided, gathered, highest, whole
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.metrics import COLUMNS, Log, MetricsFile
-from r2mae.training.progress import Reporter, RunProgress
 from r2mae.training.run import Run
 from r2mae.training.saving import save_weights
 from r2mae.training.step import Pretraining

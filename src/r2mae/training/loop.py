@@ -21,6 +21,7 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
+from r2mae.progress import Reporter
 from r2mae.registry import JOBS
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
@@ -29,11 +30,9 @@ from r2mae.training.distributed import agree, distribute, join, synced_batch_nor
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest, stopped_by
-from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
-from r2mae.training.progress import Reporter
-from r2mae.training.run import Run, cpu_threads
+from r2mae.training.run import Run, check_fits_memory, cpu_threads, freed_memory_kept
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable

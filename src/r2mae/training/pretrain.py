@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.evaluation.items import ItemRecorder, ItemScores
+from r2mae.progress import Reporter
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
-from r2mae.training.progress import Reporter
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data, Trainable
