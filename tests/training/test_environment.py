@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import r2mae.training.environment as module
-from r2mae.training.environment import CONTINUED, commit, environment, processor
+from r2mae.training.environment import CONTINUED, commit, environment, has_fast_bf16, processor
 from r2mae.training.folder import RunFolder, read_json
-from r2mae.training.run import has_fast_bf16
 
 
 def test_the_environment_names_processor_libraries_and_instructions() -> None:

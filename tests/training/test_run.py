@@ -84,10 +84,10 @@ def test_a_run_that_is_trained_and_measured_is_resolved_once(tmp_path: Path, mon
 
         return call
 
-    for name in ("process_rank", "torch_device"):
+    for name in ("process_rank", "check_logger"):
         monkeypatch.setattr(module, name, counted(name))
     pretrain(ImagesConfig.make(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path)
-    assert sorted(calls) == ["process_rank", "torch_device"]
+    assert sorted(calls) == ["check_logger", "process_rank"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
@@ -84,11 +87,26 @@ def _torch_environment() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    from r2mae.training.run import has_fast_bf16  # it needs torch
-
     return {
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "bf16_instructions": has_fast_bf16(torch.device("cpu")),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def has_fast_bf16(device: "torch.device") -> bool:
+    """Return whether bf16 products are faster than 32 bits on a device; on a CPU, by oneDNN and instructions."""
+    import torch
+
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    try:
+        known = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    except (AttributeError, RuntimeError):  # torch without oneDNN
+        return False
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return known
+    # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
+    checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return known and any(check() for check in checks)

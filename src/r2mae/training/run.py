@@ -1,7 +1,6 @@
 """A run on this machine: device, number format, threads, rank and memory, which its configuration leaves open."""
 
 import ctypes
-import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import torch
 from r2mae.cores import available_memory
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
+from r2mae.training.environment import has_fast_bf16
 from r2mae.training.metrics import check_logger
 from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.task import Data, Trainable
@@ -82,21 +82,6 @@ def torch_device(name: str) -> torch.device:
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise UserError(f"this machine has no device {name!r}: omit --device to choose automatically")
     return torch.device(name)
-
-
-def has_fast_bf16(device: torch.device) -> bool:
-    """Return whether bf16 products are faster than 32 bits on a device; on a CPU, by oneDNN and instructions."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
-    try:
-        known = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    except (AttributeError, RuntimeError):  # torch without oneDNN
-        return False
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return known
-    # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
-    checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return known and any(check() for check in checks)
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:
