@@ -200,14 +200,16 @@ class RunFolder:
         At step 0 the environment is written. Later, its changes are added and logged.
         """
         now = jsonable({**environment(), "device": device})
-        if step == 0 or not self.environment_file.is_file():
-            write_json(self.environment_file, now)
-            return
-        recorded = read_json(self.environment_file)
-        changes = recorded.get(CONTINUED, [])
+        try:
+            recorded = read_json(self.environment_file) if step else now
+        except UserError:  # damaged: training does not need it
+            recorded = now
+        changes = [one for one in recorded.get(CONTINUED, ()) if isinstance(one, dict)]
         last = {name: value for entry in (recorded, *changes) for name, value in entry.items()}
         changed = {name: value for name, value in now.items() if last.get(name) != value}
-        if changed:
+        if recorded is now:
+            write_json(self.environment_file, now)
+        elif changed:
             write_json(self.environment_file, {**recorded, CONTINUED: [*changes, {"step": step, **changed}]})
             logging.getLogger("r2mae").warning(
                 "%s resumes from step %d in a changed environment (%s). Its results may differ from those of an "

@@ -23,7 +23,6 @@ from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.progress import Reporter
 from r2mae.registry import JOBS
-from r2mae.training.bn_statistics import batch_norms, estimate_statistics
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
@@ -36,7 +35,7 @@ from r2mae.training.run import Run, check_fits_memory, cpu_threads, freed_memory
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable
-from r2mae.training.validation import to_device
+from r2mae.training.validation import batch_norms, estimate_statistics, to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
 
