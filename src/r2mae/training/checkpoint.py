@@ -25,8 +25,8 @@ from r2mae.training.step import Pretraining
 from r2mae.training.task import Data
 from r2mae.training.validation import masked_losses
 
-STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
-_FIELD_TYPES = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer": dict}
+STEP, SECONDS, BEST, WAITED = "r2mae_step", "r2mae_seconds", "r2mae_best", "r2mae_waited"
+_FIELD_TYPES = {STEP: int, SECONDS: float, BEST: float, WAITED: int, "state_dict": dict, "optimizer": dict}
 _WRITER_MESSAGES = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
 FLUSH_EVERY = 50
 _SECONDS_BETWEEN_REPORTS = 5.0
@@ -73,7 +73,6 @@ def read_checkpoint(path: Path, *, mapped: bool = False) -> dict[str, Any]:
         not isinstance(checkpoint, dict)
         or not all(isinstance(checkpoint.get(key), kind) for key, kind in _FIELD_TYPES.items())
         or checkpoint[STEP] < 0
-        or {key: type(value) for key, value in checkpoint[EARLY].items()} != {"best": float, "waited": int}
     ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
     return checkpoint
@@ -132,9 +131,8 @@ class CheckpointKeeper:
     ) -> None:
         self.run, self.module, self.folder, self.validation = run, module, folder, data.validation
         self.metrics, self.reporter, self.tracker, self.stop = metrics, reporter, tracker, stop
-        begun = checkpoint or {STEP: 0, SECONDS: 0.0, EARLY: {"best": math.inf, "waited": 0}}
-        self.step, self._seconds_before = int(begun[STEP]), float(begun[SECONDS])
-        self.best, self._waited = begun[EARLY]["best"], begun[EARLY]["waited"]
+        begun = checkpoint or {STEP: 0, SECONDS: 0.0, BEST: math.inf, WAITED: 0}
+        self.step, self._seconds_before, self.best, self._waited = (begun[key] for key in (STEP, SECONDS, BEST, WAITED))
         self._validate_every = run.config.optimizer.steps_between_validations(len(data.train))
         self._began = 0.0
         self._pending: list[tuple[int, float, float]] = []
@@ -212,8 +210,9 @@ class CheckpointKeeper:
         here = self.run.rank == 0
         content = {
             STEP: self.step,
-            EARLY: {"best": self.best, "waited": self._waited},
             SECONDS: self.seconds,
+            BEST: self.best,
+            WAITED: self._waited,
             "state_dict": whole(self.module.state_dict(), here=here),
             "optimizer": whole(optimizer.state_dict(), here=here),
         }
