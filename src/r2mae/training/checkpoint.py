@@ -132,7 +132,8 @@ class CheckpointKeeper:
         self.run, self.module, self.folder, self.validation = run, module, folder, data.validation
         self.metrics, self.reporter, self.tracker, self.stop = metrics, reporter, tracker, stop
         begun = checkpoint or {STEP: 0, SECONDS: 0.0, BEST: math.inf, WAITED: 0}
-        self.step, self._seconds_before, self.best, self._waited = (begun[key] for key in (STEP, SECONDS, BEST, WAITED))
+        self.step, self._waited = int(begun[STEP]), int(begun[WAITED])
+        self.best, self._seconds_before = float(begun[BEST]), float(begun[SECONDS])
         self._validate_every = run.config.optimizer.steps_between_validations(len(data.train))
         self._began = 0.0
         self._pending: list[tuple[int, float, float]] = []

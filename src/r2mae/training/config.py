@@ -383,17 +383,13 @@ class RunConfig:
     @classmethod
     def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> FieldError:
         """Return the error for a name that is no field, and no setting of the model."""
-        if name.startswith(PREFIX):
-            own = model.own_fields()
-            hint = nearest(name.removeprefix(PREFIX), own) if own else "omit it"
-            return FieldError(name, f"unknown field {name}: the model {named!r} has no such setting: {hint}")
+        plain = name.removeprefix(PREFIX)
         if name in type(cls.model).own_fields():
-            return FieldError(
-                name,
-                f"{name} belongs to the model {cls.model.name!r}, not to {named!r}: omit it "
-                "(options of a model are written --model.NAME)",
-            )
-        return FieldError(name, f"unknown field {name!r}: {nearest(name, cls.names(model))}")
+            text = f"{name} belongs to the model {cls.model.name!r}, not to {named!r}: omit it "
+            return FieldError(name, text + "(options of a model are written --model.NAME)")
+        known = cls.names(model) if plain == name else model.own_fields()
+        of_model = "" if plain == name else f" of the model {named!r}"
+        return FieldError(name, f"unknown field {name!r}{of_model}: {nearest(plain, known) if known else 'omit it'}")
 
     @classmethod
     def names(cls, model: type[ModelSettings] | None = None) -> list[str]:
@@ -437,13 +433,11 @@ class RunConfig:
         """
         free = {name for name, (group, _) in fields_of(type(self)).items() if group in ("machine", "evaluation")}
         own, others = self.flat(), other.flat()
-        names = [name for name in {**own, **others} if name not in free | self.idle_fields]
-        pairs = {name: (own.get(name), others.get(name)) for name in names}
-        as_number = {name for name in names if name not in self.scheme.options}  # 1 is a step, 1.0 the end of the run
+        pairs = {name: (own.get(name), others.get(name)) for name in {**own, **others}}
         return {
             name: (one, another)
             for name, (one, another) in pairs.items()
-            if one != another or not (name in as_number or type(one) is type(another))
+            if name not in free | self.idle_fields and (type(one), one) != (type(another), another)
         }
 
 

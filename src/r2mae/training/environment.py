@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,11 +44,6 @@ def _version_of(library: str) -> str:
         return version(library)
     except PackageNotFoundError:
         return "not installed"
-
-
-def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes of environment in a run's record, one for each resume."""
-    return list(recorded.get(CONTINUED, ()))
 
 
 def processor() -> str:

@@ -4,7 +4,7 @@
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
 from r2mae.errors import UserError
-from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.progress import Reporter
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
@@ -58,20 +57,6 @@ class Fitted:
     resumed_from: int
     trained_now: bool
     seconds: float
-
-    def write_results(self, config: RunConfig, scores: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``results.json`` of the run (its scores, and how they were measured), and return its content."""
-        results = {
-            "scores": scores,
-            "measured": config.measurement_settings(),
-            "steps": self.steps,
-            "seconds": self.seconds,
-            "samples_per_second": self.steps * config.optimizer.batch_size / max(self.seconds, 1e-9),
-        }
-        with FolderLock(self.folder.path):
-            write_json(self.folder.results_file, results)
-            self.folder.record_measurement(config)
-        return results
 
 
 def fit(
