@@ -38,7 +38,7 @@ from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.spectrum import SPECTRUM
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask
-from r2mae.training.bn_statistics import re_estimated_statistics
+from r2mae.training.validation import re_estimated_statistics
 
 pytestmark = pytest.mark.slow
 

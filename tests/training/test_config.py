@@ -12,7 +12,7 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.keys import Key
 from r2mae.training.folder import RunFolder
-from r2mae.training.records import read_yaml as read_config
+from r2mae.training.folder import read_yaml as read_config
 
 
 @pytest.mark.parametrize(

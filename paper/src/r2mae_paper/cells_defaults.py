@@ -39,11 +39,10 @@ from r2mae.cells.setup import InMemoryDomain
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.cells.task import CountModel, GeneTask
 from r2mae.files import atomic_write
-from r2mae.training.bn_statistics import re_estimated_statistics
 from r2mae.training.loop import build, keyed_torch
 from r2mae.training.order import BatchOrder, make_loader
 from r2mae.training.run import Run
-from r2mae.training.validation import masked_losses, to_device
+from r2mae.training.validation import masked_losses, re_estimated_statistics, to_device
 
 SETS = ("perez-tcells", "combat", "covid-tcells", "pig-airway", "onek1k", "csle")  # the longest first
 _GENES = 2000  # at most, so that two cores can afford it

@@ -29,8 +29,8 @@ from r2mae.cells.setup import (
 from r2mae.cells.table import CellTable, align_batches, load_cells, log_notes, with_batches
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation
+from r2mae.progress import ProgressBar
 from r2mae.training.loop import fit
-from r2mae.training.progress import ProgressBar
 from r2mae.training.validation import evaluating
 
 if TYPE_CHECKING:

@@ -26,9 +26,14 @@ from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
-from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
 from r2mae.training.task import Batches
-from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
+from r2mae.training.validation import (
+    EVALUATION_KEY,
+    evaluating,
+    re_estimated_statistics,
+    statistics_at_ratios,
+    to_device,
+)
 
 if TYPE_CHECKING:
     from r2mae.cells.batches import CellData

@@ -21,8 +21,8 @@ from r2mae.cells.setup import InMemoryDomain
 from r2mae.cells.table import CellTable
 from r2mae.cells.task import CountModel, CountOutput, GeneTask, MaskedGenes
 from r2mae.errors import UserError
-from r2mae.training.bn_statistics import set_statistics
 from r2mae.training.task import ParameterGroup
+from r2mae.training.validation import set_statistics
 
 if TYPE_CHECKING:
     from r2mae.cells.config import CellsConfig

@@ -16,10 +16,10 @@ from r2mae.cells.domain import CellsDomain, check_run_of_cells
 from r2mae.cells.task import CountModel, GeneTask
 from r2mae.errors import UserError
 from r2mae.files import sync
-from r2mae.training.bn_statistics import Statistics, set_statistics, statistics_of
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import COLUMNS, read_metrics
 from r2mae.training.saving import load_model, save_model
+from r2mae.training.validation import Statistics, set_statistics, statistics_of
 
 
 @dataclass(frozen=True)

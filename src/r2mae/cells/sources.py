@@ -14,9 +14,9 @@ from scipy.sparse import csr_matrix, issparse
 from r2mae.catalogue import locate
 from r2mae.cells.counts import Stored
 from r2mae.cells.sets import SETS
+from r2mae.cores import available_memory
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.registry import JOBS
-from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:
     from anndata import AnnData

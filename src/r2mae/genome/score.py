@@ -24,7 +24,7 @@ from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.variants.alleles import REASONS, substitutions
 from r2mae.genome.variants.files import Scored, check_output, open_variants, text_file
 from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
-from r2mae.training.progress import counting_bar
+from r2mae.progress import counting_bar
 
 BLOCK = 4096
 """Rows that are scored and saved, or positions that are written, at a time."""

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from r2mae.cores import available_memory
 from r2mae.errors import UserError, unknown
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
-from r2mae.training.memory import available_memory
 
 _HIDDEN = 0.4  # share of hidden positions in the estimate of memory; lower ratios are estimated as this one
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch

@@ -229,7 +229,7 @@ class FinetuneConfig(RunConfig):
     common_fields: ClassVar[tuple[str, ...]] = ("pool", "base_lr", "resize")
     hides: ClassVar[bool] = False
     omitted: ClassVar[frozenset[str]] = frozenset(
-        {"preset", "model", "task", "scheme", "evaluation", "augment", "strategy", "activation_checkpointing"}
+        {"preset", "model", "task", "scheme", "evaluation", "augment", "strategy"}
     )
 
     run: str = ""

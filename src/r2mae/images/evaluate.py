@@ -27,8 +27,15 @@ from r2mae.images.formats import memory_limit
 from r2mae.images.image_set import StoredImages, in_chunks
 from r2mae.images.task import ImageTask, PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
-from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
-from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, read_all, to_device
+from r2mae.training.validation import (
+    EVALUATION_KEY,
+    evaluating,
+    masked_losses,
+    re_estimated_statistics,
+    read_all,
+    statistics_at_ratios,
+    to_device,
+)
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 ITEM_METRICS = ("probe_accuracy", "knn_accuracy", "masked_mse", "clean_mse")

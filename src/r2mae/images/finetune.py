@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from r2mae.images.classifier import ClassificationTask, Classifier, FinetuneData
     from r2mae.images.data import Splits
-    from r2mae.training.progress import Reporter, RunProgress
+    from r2mae.progress import Reporter, RunProgress
 
 MAE_BATCH: Mapping[str, Any] = {"batch_size": 1024, "accumulate": 16, "crop_from": "original"}
 """What MAE's authors do and short runs on few images do not: batches of 1,024, and crops of the original images."""
@@ -171,8 +171,8 @@ FINETUNED = FinetunedImages()
 
 def command(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
     """Run the command (:class:`Finetuning`); `options` are fields of :class:`FinetuneConfig`."""
+    from r2mae.progress import ProgressBar
     from r2mae.terminal import Terminal
-    from r2mae.training.progress import ProgressBar
     from r2mae.training.ranks import is_first
 
     config = plan(run, options, data)

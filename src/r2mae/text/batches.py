@@ -13,11 +13,11 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
+from r2mae.progress import counting_bar
 from r2mae.text.checkpoint import checkpoint_architecture, checkpoint_folder
 from r2mae.text.config import PAPER_PRESETS, PRETRAINED, TextConfig
 from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
-from r2mae.training.progress import counting_bar
 from r2mae.training.task import Batches, Data
 
 

@@ -20,7 +20,7 @@ from r2mae.text.config import MOST_SEQUENCES, TextConfig
 from r2mae.text.finetune import LENGTH, Progress, finetune
 from r2mae.text.probe import probe_glue
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
-from r2mae.training.devices import cpu_threads
+from r2mae.training.run import cpu_threads
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from r2mae.cores import available_memory
 from r2mae.errors import UserError
 from r2mae.text.config import PRETRAINED, TextConfig
-from r2mae.training.memory import available_memory
 
 _MARGIN = 0.95  # for steps of five shapes, the estimate was 0.95 to 1.1 of the memory used
 _UNREAD_VOCABULARY = 50_265  # assumed vocabulary of a tokenizer that is not loaded yet

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from r2mae.cores import available_memory
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.text.embed import embed_sequences
 from r2mae.text.finetune import LENGTH, Progress, encode
 from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, score
 from r2mae.text.task import TokenModel, TokenTask
-from r2mae.training.memory import available_memory
 
 # Inverse strengths of the penalty on standardised features, and strengths for similarities. Both grids extend beyond
 # the strengths chosen with a few hundred features and a few thousand sentences.

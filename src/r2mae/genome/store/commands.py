@@ -10,7 +10,7 @@ from r2mae.genome.store.build import build_store
 from r2mae.genome.store.sources import Progress
 from r2mae.genome.store.tracks import add_track
 from r2mae.genome.store.zarr_exchange import export_zarr
-from r2mae.training.progress import counting_bar
+from r2mae.progress import counting_bar
 
 _MOST_CONTIGS = 30  # in a table
 _NOTES = {

@@ -33,10 +33,9 @@ from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN
 from r2mae.masking.ratios import is_scheduled
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import RunFolder
+from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import Origin
 from r2mae.training.metrics import read_metrics
-from r2mae.training.records import read_json
 from r2mae.training.saving import load_model
 
 State = dict[str, Tensor]
