@@ -25,8 +25,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from r2mae.images.decode import DecodedImages, decode, header, in_threads
-from r2mae.images.image_set import AnyImages
+from r2mae.images.arrays import AnyImages
+from r2mae.images.files import DecodedImages, decode, header, in_threads
 from r2mae.images.patches import MEAN
 from r2mae.images.task import scaled
 from r2mae.masking.keys import Key, uniforms, words

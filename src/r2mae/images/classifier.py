@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
+from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import augment, crops_of_originals, soft_targets
 from r2mae.images.batches import check_classes, reading_of, training_rows
 from r2mae.images.config import FinetuneConfig, weights_of
 from r2mae.images.data import ImageSet, Splits, load_splits
-from r2mae.images.decode import DecodedImages
 from r2mae.images.evaluate import outputs_of
-from r2mae.images.image_set import StoredImages
+from r2mae.images.files import DecodedImages
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, unmasked_states
 from r2mae.images.patches import patchify, standardised

@@ -304,7 +304,7 @@ class ImagesDomain(Domain):
         from r2mae.images.evaluate import embed_set
 
         there = _read_as(config, source, reading)
-        how = {**reading_of(there), "max_bytes": None}
+        how = reading_of(there)
         if self.fingerprint(there) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]

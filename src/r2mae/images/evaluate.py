@@ -20,11 +20,10 @@ from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.spectrum import spectrum_scores
+from r2mae.images.arrays import StoredImages, fits_memory, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.formats import memory_limit
-from r2mae.images.image_set import StoredImages, in_chunks
 from r2mae.images.task import ImageTask, PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
@@ -274,14 +273,14 @@ def baseline_scores(
         parts = [data.splits.train.images, data.splits.test.images]
         stored = [images for images in parts if isinstance(images, StoredImages)]
         size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
-        if size > memory_limit():
+        if not fits_memory(size):
             warn_once(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
     if name == "gaussian":
         size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
-        if size > memory_limit():
+        if not fits_memory(size):
             warn_once(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
             return {}
         gaussian = _GaussianImages(data.train.unaugmented)

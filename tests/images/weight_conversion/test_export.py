@@ -13,8 +13,8 @@ from transformers import AutoImageProcessor, ViTForImageClassification, ViTModel
 from images.weight_conversion.small_vits import config, equal, finished, picture_file
 from r2mae.cli.main import main
 from r2mae.errors import UserError
-from r2mae.images.decode import to_square
 from r2mae.images.domain import DOMAIN
+from r2mae.images.files import to_square
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE
 from r2mae.images.models.vit_mae.task import PatchTask
 from r2mae.images.patches import standardised

@@ -27,8 +27,8 @@ from torch.nn.functional import interpolate
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
-from r2mae.images.formats import reading
-from r2mae.images.listing import listed
+from r2mae.images.arrays import reading
+from r2mae.images.files import listed
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN
 from r2mae.masking.ratios import is_scheduled
