@@ -67,20 +67,20 @@ _FORMATS = (
     ModelFormat(
         "transformers",
         "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
-        "r2mae.images.weight_conversion.export:to_transformers",
+        "r2mae.images.weights:to_transformers",
         options=Exporting,
         examples=("runs/vit --to transformers -o vit_mae",),
     ),
     ModelFormat(
         "timm",
         "the encoder for timm's VisionTransformer, .safetensors or .pth",
-        "r2mae.images.weight_conversion.export:to_timm",
+        "r2mae.images.weights:to_timm",
         examples=("runs/vit --to timm -o vit.safetensors",),
     ),
     ModelFormat(
         "mae",
         "a checkpoint of the original MAE, .pth",
-        "r2mae.images.weight_conversion.export:to_mae",
+        "r2mae.images.weights:to_mae",
         options=Exporting,
         examples=("runs/vit --to mae -o mae.pth --encoder",),
     ),
@@ -173,7 +173,7 @@ class ImagesDomain(Domain):
         """Load the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
-        from r2mae.images.weight_conversion.load import load_initial_weights
+        from r2mae.images.weights import load_initial_weights
 
         return load_initial_weights(config.init, model)
 
