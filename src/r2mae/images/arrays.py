@@ -59,8 +59,7 @@ AnyImages = UInt8[np.ndarray, "_ _ _ _"] | Float32[np.ndarray, "_ _ _ _"] | Stor
 class NpyImages(StoredImages):
     """Images in a .npy file of uint8 or float32 in C order, read one by one.
 
-    The file has the shape (n, height, width) or (n, height, width, channels). A memory map of it would be faster, but
-    what was read of that counts as memory of the process.
+    A memory map of it would be faster, but what was read of that counts as memory of the process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,9 +101,9 @@ def in_chunks(images: AnyImages) -> Iterator[np.ndarray]:
 class ImageSet:
     """Images of one size, with their labels and attributes, if they have any.
 
-    `images` have values of 0 to 255 (uint8) or 0 to 1 (float32), 1 or 3 channels, and C order;
-    ``images.take(rows, axis=0)`` returns a batch, also of stored ones. `labels` are indices into the names of the
-    `classes`; `attributes` have 0 or 1 for each of the `attribute_names`, which do not exclude each other.
+    `images` have values of 0 to 255 (uint8) or 0 to 1 (float32), and 1 or 3 channels; ``images.take(rows, axis=0)``
+    returns a batch, also of stored ones. `labels` are indices into `classes`, and `attributes` have 0 or 1 for each of
+    the `attribute_names`.
     """
 
     name: str
@@ -163,10 +162,7 @@ class Part(NamedTuple):
 def image_sets(
     name: str, parts: Sequence[tuple[Part, AnyImages]], attribute_names: tuple[str, ...] | None = None
 ) -> Parts:
-    """Number the labels of the training part from 0 in sorted order, and bring the other parts to its classes.
-
-    `parts` are all images, or the training, test and, if there is one, validation part.
-    """
+    """Number the labels of the training part, the first, from 0 in sorted order; other parts have the same classes."""
     values = [_checked_labels(part, len(images)) for part, images in parts]
     train, images = parts[0]
     classes = None if values[0] is None else np.unique(values[0])
@@ -265,10 +261,8 @@ def check_memory(path: object, size: int, hint: str) -> None:
 def reading(path: object, kind: str, hint: str = "fetch or export it again") -> Iterator[None]:
     """Turn whatever a library raises on a file into one line, which begins with `path`.
 
-    Decoders raise dozens of types on damaged bytes (zlib.error, EOFError, struct.error, SyntaxError, …), so every type
-    is caught here. The blocks inside contain little else than calls of decoders.
-
-    What the system cannot open or read raises a plain UserError, and damaged content a BrokenFileError.
+    Decoders raise dozens of types on damaged bytes (zlib.error, EOFError, struct.error, SyntaxError, …). What the
+    system cannot open or read raises a plain UserError, and damaged content a BrokenFileError.
     """
     try:
         yield
@@ -285,8 +279,7 @@ def reading(path: object, kind: str, hint: str = "fetch or export it again") -> 
 def read_npy(path: Path) -> AnyImages:
     """Read images from a .npy file: N x H x W [x C] of uint8, bool (which becomes 0 and 255), or float in [0, 1].
 
-    They are uint8 or float32 of shape (n, height, width, channels). Sets above :func:`memory_limit` are read from the
-    file on access, which takes uint8 or float32 in C order.
+    Sets above :func:`memory_limit` are read from the file on access, which takes uint8 or float32 in C order.
     """
     with reading(path, ".npy file", _SAVE_PLAIN), warnings.catch_warnings(action="ignore"):
         raw = np.lib.format.open_memmap(path, mode="r")
@@ -298,9 +291,8 @@ def read_npy(path: Path) -> AnyImages:
 def read_npz(name: str, path: Path) -> Parts:
     """Read images (as :func:`read_npy`) and, if present, labels (integers or strings) from a .npz file.
 
-    The arrays are called `images` and `labels`, those of other parts `test_images`, `val_labels` and so on; Keras'
-    `x_train`, `y_test` and the like are known, too. Labels have the shape (n,) or (n, 1). `val_images` are the
-    validation part, or the test part if there is no other.
+    The arrays are called `images` and `labels`, those of other parts `test_images`, `val_labels` and so on, or as in
+    Keras `x_train` and `y_test`. `val_images` are the validation part, or the test part if there is no other.
     """
     found: dict[str, str] = {}
     with reading(path, ".npz file", _SAVE_PLAIN), zipfile.ZipFile(path) as archive:

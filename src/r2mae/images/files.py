@@ -299,35 +299,38 @@ class Reading:
 class DecodedImages(StoredImages):
     """Images that are decoded on access: the rows of `files`, of one shape (height, width, channels)."""
 
-    def __init__(
-        self, files: Sequence[File], shape: tuple[int, int, int], how: Reading, rows: Int64[np.ndarray, " n"]
-    ) -> None:
+    def __init__(self, files: Sequence[File], shape: Shape, how: Reading, rows: Int64[np.ndarray, " n"]) -> None:
         self.files, self.how = files, how
         super().__init__(shape, rows)
 
     def read(self, rows: Int64[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch height width channels"]:
         """Decode some images; in threads, unless this is a worker process."""
-        height, width, channels = self.shape[1:]
-        images = np.empty((len(rows), height, width, channels), np.uint8)
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
 
         def fill(place: int) -> None:
-            images[place] = decode(self.files[int(rows[place])], (height, width, channels), self.how)
+            images[place] = decode(self.files[int(rows[place])], images.shape[1:], self.how)
 
-        in_threads(fill, len(rows))
+        for error in in_threads(fill, len(rows)).values():
+            raise error
         return images
 
 
-def in_threads(job: Callable[[int], object], count: int, *, label: str | None = None) -> None:
-    """Run `job` for the numbers below `count` in threads, in a worker process in its only one; raise the first error.
+def in_threads(job: Callable[[int], object], count: int, *, label: str | None = None) -> dict[int, BrokenFileError]:
+    """Run `job` for the numbers below `count` in threads, in a worker process in its only one.
 
     Warnings on metadata are ignored, and decompression bombs are refused. With a `label`, a progress bar is shown.
+    Returns the errors of broken files by number; the first other error is raised.
     """
     blocks = [range(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
     threads = 1 if parent_process() else min(8, os.cpu_count() or 1, len(blocks))
+    broken: dict[int, BrokenFileError] = {}
 
     def run(block: range) -> None:
         for number in block:
-            job(number)
+            try:
+                job(number)
+            except BrokenFileError as error:
+                broken[number] = error
 
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())  # applies to all threads, so the one that starts them sets it
@@ -344,6 +347,7 @@ def in_threads(job: Callable[[int], object], count: int, *, label: str | None = 
             done = track(done, label, len(blocks), console=Terminal(stderr=True), transient=True)
         for _ in done:
             pass
+    return dict(sorted(broken.items()))
 
 
 @contextmanager
@@ -388,23 +392,16 @@ def header(file: File) -> tuple[int, int, bool]:
 
 def headers_of(files: Sequence[File]) -> tuple[Int64[np.ndarray, "n 3"], dict[int, BrokenFileError]]:
     """Read :func:`header` of all images; zeros for broken ones, and their errors by row."""
-    found, broken = np.zeros((len(files), 3), np.int64), {}
+    found = np.zeros((len(files), 3), np.int64)
 
     def look(row: int) -> None:
-        try:
-            found[row] = header(files[row])
-        except BrokenFileError as error:
-            broken[row] = error
+        found[row] = header(files[row])
 
-    in_threads(look, len(files))
-    return found, broken
+    return found, in_threads(look, len(files))
 
 
-def decode(file: File, shape: tuple[int, int, int], how: Reading) -> UInt8[np.ndarray, "height width channels"]:
-    """Decode an image: upright, greyscale or RGB, and resized.
-
-    Transparency is dropped; the colours are unchanged.
-    """
+def decode(file: File, shape: tuple[int, ...], how: Reading) -> UInt8[np.ndarray, "height width channels"]:
+    """Decode an image: upright, greyscale or RGB, without transparency, and resized."""
     with _open_image(file) as image:
         if how.draft and how.resize is not None and image.format in ("JPEG", "MPO"):
             image.draft(None, (how.resize, how.resize))  # None keeps the mode
@@ -418,11 +415,7 @@ def decode(file: File, shape: tuple[int, int, int], how: Reading) -> UInt8[np.nd
 
 
 def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
-    """Resize an image to a square, bilinear with antialiasing.
-
-    "squash" takes the complete image, whatever its proportions. With "crop" its shorter side becomes `side`, and the
-    rest of the longer one is cut off at both ends alike.
-    """
+    """Resize an image to a square, bilinear with antialiasing; "crop" first cuts the longer side at both ends alike."""
     if image.size == (side, side):
         return image
     if mode == "crop":
@@ -517,19 +510,17 @@ def _survey(
     sound = np.flatnonzero(headers[:, 0])
     if not len(sound):
         _check_broken(broken, files, how)
-    first = headers[sound[0]]
     channels = 1 if headers[sound, 2].all() else 3
     if how.resize is not None:
         return (how.resize, how.resize, channels), sound
-    other = np.flatnonzero((headers[sound, :2] != first[:2]).any(axis=1))
-    if len(other):
-        width, height, _ = headers[sound[other[0]]]
+    width, height = headers[sound[0], :2].tolist()
+    for other in sound[(headers[sound, :2] != (width, height)).any(axis=1)].tolist():
         how_to = ", for example by --resize N" if how.advised else ""
         raise UserError(
-            f"{files[int(sound[other[0]])]} is {width} x {height} pixels but {files[int(sound[0])]} is "
-            f"{first[0]} x {first[1]}: bring all to one size{how_to}"
+            f"{files[other]} is {headers[other, 0]} x {headers[other, 1]} pixels but {files[int(sound[0])]} is "
+            f"{width} x {height}: bring all to one size{how_to}"
         )
-    return (int(first[1]), int(first[0]), channels), sound
+    return (height, width, channels), sound
 
 
 def _fill(
@@ -541,21 +532,18 @@ def _fill(
     broken: dict[int, BrokenFileError],
 ) -> Int64[np.ndarray, " kept"]:
     """Decode into an array, or only to find broken files; return the rows of the images at the start of the array."""
-    rows = sound.tolist()
 
     def decode_one(place: int) -> None:
-        try:
-            made = decode(files[rows[place]], shape, how)
-        except BrokenFileError as error:
-            broken[rows[place]] = error
-        else:
-            if images is not None:
-                images[place] = made
+        made = decode(files[int(sound[place])], shape, how)
+        if images is not None:
+            images[place] = made
 
-    in_threads(decode_one, len(rows), label="decoding" if len(rows) >= _LONG and sys.stderr.isatty() else None)
+    label = "decoding" if len(sound) >= _LONG and sys.stderr.isatty() else None
+    errors = in_threads(decode_one, len(sound), label=label)
+    broken.update({int(sound[place]): error for place, error in errors.items()})
     _check_broken(broken, files, how)
-    kept = np.flatnonzero([row not in broken for row in rows])
-    if images is not None and len(kept) < len(rows):
+    kept = np.delete(np.arange(len(sound)), list(errors))
+    if images is not None and errors:
         for place, source in enumerate(kept.tolist()):  # never before `place`
             images[place] = images[source]
     return sound[kept]

@@ -55,13 +55,9 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     """Read a folder of image files, or an archive of them.
 
     Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one or two of ``test/``, ``val/`` and the like,
-    which are official parts (:func:`official_parts`); files without classes. A test part next to a
-    validation part whose labels are not known, as ImageNet's, is omitted. A single folder (as archives unpack to) is
-    read as its content, and a single class is no label. Files and classes are sorted by name. Hidden ones are omitted,
-    and so are empty folders and files that are no images by their suffix, of which a line is logged. All images become
-    RGB unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an animation the
-    first frame taken.
-    What may be classes or parts, or is in two of these layouts, is refused.
+    which are official parts; files without classes. A test part without known labels next to a validation part, as
+    ImageNet's, is omitted. A single folder (as archives unpack to) is read as its content, and a single class is no
+    label. Files and classes are sorted by name. What may be classes or parts, or has two of these layouts, is refused.
     """
     around, folders = _find_parts(folder)
     others = [path for part in folders for path in part.files if not path.lower().endswith((*SUFFIXES, "/"))]
@@ -87,20 +83,20 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
 def _find_parts(folder: Folder) -> tuple[Folder, list[Folder]]:
     """Return the folder that contains all, and those of its official parts, or itself.
 
-    Folders that all hold folders of images of the same names, two or more, are hardly classes, and are refused.
+    Folders that all hold folders of images of the same two or more names are hardly classes, and are refused.
     """
     while True:
         inside = folder.folders()
         if parts := official_parts(inside, folder.place):
             return folder, [_unwrapped(inside[name]) for name in parts]
         full = {name: one for name, one in inside.items() if one.images()}
-        direct = any("/" not in path for path in folder.images())
-        if len(full) == 1 and not direct:
+        if not full or any("/" not in path for path in folder.images()):
+            return folder, [folder]
+        if len(full) == 1:
             (folder,) = full.values()
             continue
-        below = [{name for name, one in part.folders().items() if one.images()} for part in full.values()]
-        common = set() if direct or not below else set.intersection(*below)
-        if len(common) > 1:
+        below = ({name for name, one in part.folders().items() if one.images()} for part in full.values())
+        if len(common := set.intersection(*below)) > 1:
             raise UserError(
                 f"{folder.place}: {listed(list(full))} all hold the folders {listed(sorted(common))}, as parts of a "
                 "set do: name the one to train on as the data, or call them train and test; if they are classes, put "
@@ -173,12 +169,7 @@ def official_parts(names: Collection[str], place: object) -> tuple[str, ...]:
     """Return which names are parts, in any spelling: Training and Testing, seg_train and seg_test, train1 and dev2.
 
     There are none, or a training part, a test part (of :data:`HELD_OUT` the first that is there) and perhaps a
-    validation part. The letters next to the word have to be the same in all. `place` is the set's name in errors.
-
-    Raises
-    ------
-    UserError
-        If there is more than one training part, or more than two next to it.
+    validation part; more are refused. The letters next to the word have to be the same in all.
     """
     words: dict[str, dict[str, str]] = {}
     for name in sorted(names):
@@ -226,11 +217,8 @@ def is_shard(archive: Folder) -> bool:
 
     A number in its name alone is no sign: photos-2019.tar may be the archive of a folder with a folder for each class.
     """
-    names = [path.lower() for path in archive.files]
-    folders = {path.rpartition("/")[0] for path in archive.images()}
-    return any(name.endswith(".cls") for name in names) or (
-        len(folders) == 1 and any(name.endswith(".json") for name in names)
-    )
+    endings = {Path(path).suffix.lower() for path in archive.files}
+    return ".cls" in endings or (".json" in endings and len({Path(path).parent for path in archive.images()}) == 1)
 
 
 class ShardFiles(Sequence[File]):
@@ -252,11 +240,7 @@ class ShardFiles(Sequence[File]):
 
 
 class Index(NamedTuple):
-    """What is in a shard.
-
-    Of every image its first byte and size, its header (zeros for a broken one) and its label (of none if there are
-    none); and the endings of the files that are neither images nor labels.
-    """
+    """Of each image in a shard its first byte and size, its header and its label, if any; and endings of other files."""
 
     places: np.ndarray
     headers: np.ndarray
@@ -265,11 +249,7 @@ class Index(NamedTuple):
 
 
 def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
-    """Read the images of shards.
-
-    The part of a shard is the last word of its name before the number (:func:`r2mae.images.folders.official_parts`).
-    Without such words all are images of one set.
-    """
+    """Read the images of shards; the part of each is the last word of its name before the number, if there is one."""
     by_part = _by_part(shards)
     indices = {shard: shard_index(shard) for part in by_part for shard in part}
     log_others(shards[0].parent, [other for index in indices.values() for other in index.others.tolist()])
@@ -351,8 +331,7 @@ def _by_part(shards: Sequence[Path]) -> list[list[Path]]:
     """Order shards by part: train, test, validation; or all together."""
     words: dict[str, list[Path]] = {}
     for shard in shards:
-        match = _SHARD.fullmatch(shard.name)
-        word = re.split(r"[-_.]", match["set"] if match else "")[-1].lower()
+        word = re.split(r"[-_.]", _SHARD.sub(r"\g<set>", shard.name))[-1].lower()
         words.setdefault(word if word in (*TRAIN, *HELD_OUT) else "", []).append(shard)
     parts = official_parts(words, shards[0].parent)
     if not parts:
@@ -382,10 +361,7 @@ def find_tables(folder: Folder) -> tuple[Folder, File, File | None] | None:
 
 
 def read_tables(name: str, folder: Folder, attributes: File, partition: File | None, how: Reading) -> Parts:
-    """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts.
-
-    Without `partition`, or if it names no test image, all are training images.
-    """
+    """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts."""
     images = sorted(folder.images(), key=lambda path: path.rpartition("/")[2])
     if not images:
         raise UserError(
@@ -423,8 +399,7 @@ def _read_table(
 ) -> tuple[tuple[str, ...], UInt8[np.ndarray, "images columns"]]:
     """Return the columns of a table, by default numbers, and the values of each image, which `meaning` has as numbers.
 
-    A first line may have the count of images, as CelebA's; the next may have the names of the columns, with or without
-    one for that of the images.
+    A first line may have the count of images, as CelebA's, and the next the names of the columns.
     """
     cells = filter(None, (line.replace(",", " ").split() for line in _text(table).splitlines()))
     first = next(cells, [])
