@@ -21,7 +21,7 @@ from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.errors import UserError
 from r2mae.files import atomic_path, atomic_write
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.images.listing import File, Folder, is_archive, list_archive
+from r2mae.images.files import File, Folder, is_archive, list_archive
 from r2mae.images.sets import SETS
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN as TEXT
