@@ -8,10 +8,8 @@ import torch
 from scipy import sparse
 
 from cells.plain_likelihood import nb_log_likelihood
-from r2mae.cells.likelihood import hidden_losses
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.sparse_rows import SparseRows
-from r2mae.cells.task import GeneTask, KeptGenes, dense
+from r2mae.cells.task import GeneTask, KeptGenes, SparseRows, dense, hidden_losses
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask, hidden_count

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from r2mae.cells.models import MLPSettings as Settings
-from r2mae.cells.sparse_rows import SparseRows
-from r2mae.cells.task import CountModel, GeneTask
+from r2mae.cells.task import CountModel, GeneTask, SparseRows
 
 __all__ = ["CountAutoencoder", "GeneLinear", "Settings", "build"]
 
