@@ -166,7 +166,11 @@ def test_columns(make: Make, write: Write, run: Run) -> None:
     )
     refused(run, pretrain("a.h5ad", "--labels knid"), "a.h5ad: ", "obs has no column 'knid': did you mean 'kind'?")
     refused(run, pretrain("a.h5ad", "--batch-key some"), "a.h5ad: 10 cells without a value in column 'some' of obs (ba")
-    refused(run, pretrain("a.h5ad", "--labels one"), "a.h5ad: column 'one' (labels) has one class only, 'd0': omit it")
+    refused(
+        run,
+        pretrain("a.h5ad", "--labels one"),
+        "a.h5ad: column 'one' (labels) has not two different classes, only 'd0': ",
+    )
     one_donor = "column 'one' (donor_key) has one donor only, 'd0', and probes are tested on other donors: omit donor_"
     refused(run, pretrain("a.h5ad", "--donor-key one --labels kind"), "a.h5ad: ", one_donor)
     with pytest.raises(UserError, match="unknown column of obs 'kidn': did you mean 'kind'"):

@@ -35,9 +35,9 @@ from r2mae.cells.counts import Counts
 from r2mae.cells.embed import embed_rows
 from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.cells.setup import InMemoryDomain
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.cells.task import CountModel, GeneTask
+from r2mae.cells.trained import InMemoryDomain
 from r2mae.files import atomic_write
 from r2mae.training.bn_statistics import re_estimated_statistics
 from r2mae.training.loop import build, keyed_torch

@@ -143,10 +143,10 @@ class CellsDomain(Domain):
         """Load the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
-        from r2mae.cells.initial import load_initial_weights
+        from r2mae.cells.trained import load_initial_weights
 
         check_init(config)
-        return load_initial_weights(config, model, self)
+        return load_initial_weights(config, model)
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
@@ -189,7 +189,7 @@ class CellsDomain(Domain):
         of these cells. A probe that is impossible for them is omitted with a note. Reconstruction is measured on all
         cells. `transform_batch` and `layer` are as in :meth:`embed`.
         """
-        from r2mae.cells.other_data import other_data
+        from r2mae.cells.batches import load_other_data
 
         own: dict[str, Any] = {}
         if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
@@ -198,7 +198,7 @@ class CellsDomain(Domain):
         config = config.replace(data=source, **own)
         config = config if layer is None else config.replace(layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return other_data(config, genes, batches, transform_batch)
+        return load_other_data(config, genes, batches, transform_batch)
 
     default_baselines = ("mean",)
 

@@ -12,7 +12,6 @@ from jaxtyping import Int64
 
 from r2mae.cells.counts import ENTRY, Choice, Counts, Rows, Stored, Totals, check_counts, copied, mapped, packed
 from r2mae.cells.genes import highly_variable_genes
-from r2mae.cells.rules import cells_in_words
 from r2mae.cells.sources import Source, memory_limit, open_source
 from r2mae.errors import UserError, nearest, unknown
 
@@ -156,6 +155,16 @@ def log_notes(table: CellTable) -> CellTable:
     return table
 
 
+def cells_in_words(count: int) -> str:
+    """Write "1 cell", "2 cells"."""
+    return f"{count:,} cell{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write the first five names, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+
+
 def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
     """Number the cells' batches by a column of obs, in which every cell must have a value."""
     check_columns(table, batch_key, None, ())
@@ -279,9 +288,10 @@ def align_batches(
     numbers = np.where(missing, -1, pd.Index(known).get_indexer(pd.Index(names)))
     new = sorted({str(one) for one in names[(numbers < 0) & ~missing]})
     if new and transform_batch is None:
-        listed = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
         hint += ", or add them to the model: load_query_data (r2mae pretrain cells --init)"
-        raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {hint}")
+        raise UserError(
+            f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed(new)}: {hint}"
+        )
     if missing.any() and transform_batch is None:
         raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {hint}")
     return np.where(numbers < 0, instead, numbers).astype(np.int64)
