@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from r2mae.cells import MaskedAutoencoder
-from r2mae.cells.baselines import stored_obsm
+from r2mae.cells.baselines import obsm_embedding
 from r2mae.cells.sources import read_adata
 from r2mae.cells.table import load_cells
 from r2mae.cli.main import main
@@ -321,6 +321,9 @@ def test_parts_in_other_files(make: Make, write: Write, tmp_path: Path, part: st
         made.attrs.update(attributes)
     layer = {"layers/dense": "dense"}.get(part)
     with pytest.raises(UserError, match=f"/{part} is kept in other files"):
-        stored_obsm(str(path)) if part == "obsm/X_pca" else load_cells(path, layer=layer)
+        if part == "obsm/X_pca":
+            obsm_embedding(load_cells(path), str(path), "X_pca")
+        else:
+            load_cells(path, layer=layer)
     with pytest.raises(UserError, match=f"/{part} is kept in other files"):
         read_adata(path)

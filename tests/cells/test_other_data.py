@@ -70,10 +70,7 @@ def test_probes_of_missing_columns_are_left_out(other: Other) -> None:
 def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
     found, notes = other(condition="ill", age=30)
     assert (found.data.labels, found.data.regress) == (("kind",), ())
-    assert (
-        "condition: no probe, as column 'condition' (labels) has not two different classes, only 'ill': omit it from labels"
-        in notes
-    )
+    assert any("condition: no probe, as column 'condition' (labels) has not two" in note for note in notes)
     assert any(note.startswith("age: no probe, as column 'age' (regress) has not two different num") for note in notes)
     found, notes = other(CONFIG.replace(only=("age:kind=c",)))
     assert found.data.regress == ()

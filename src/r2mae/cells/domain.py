@@ -241,10 +241,9 @@ class CellsDomain(Domain):
         **options: Any,
     ) -> dict[str, float]:
         """Measure a baseline by those scores of :meth:`evaluate` that it can have."""
-        from r2mae.cells.baselines import baseline_scores, stored_obsm
+        from r2mae.cells.baselines import baseline_scores
 
-        adata = None if name in BASELINES else stored_obsm(config.data.source, [name])
-        return baseline_scores(data.table, config, name, adata=adata, items=items, **options)
+        return baseline_scores(data.table, config, name, items=items, **options)
 
     exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 

@@ -193,13 +193,13 @@ def predict(
     donor, or if donors are unknown, the folds are made of cells.
     """
     groups = cells.train_donors
+    donors = cells.test_donors if cells.grouped else np.zeros_like(cells.test_donors)
     if len(np.unique(groups)) < 2:
         groups = np.arange(len(groups))
     if cells.kind == "number":
         ridge = RidgeProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
-        return NumberPredictions(
-            cells.column, cells.test_values, ridge.predict(test).astype(np.float64), cells.test_donors, cells.grouped
-        )
+        numbers = ridge.predict(test).astype(np.float64)
+        return NumberPredictions(cells.column, cells.test_values, numbers, donors, cells.grouped)
     with warnings.catch_warnings():
         # At the largest C of the grid, weights of separable classes grow without bound. The scores converge much
         # earlier: ten times scikit-learn's default number of steps are enough.
@@ -207,7 +207,7 @@ def predict(
         probe = LinearProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
     truth = np.searchsorted(probe.classes_, cells.test_values).astype(np.int64)
     probability = probe.predict_proba(test).astype(np.float64)
-    return ClassPredictions(cells.column, truth, probability, cells.test_donors, cells.donor_level)
+    return ClassPredictions(cells.column, truth, probability, donors, cells.donor_level)
 
 
 @torch.no_grad()
