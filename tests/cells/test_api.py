@@ -11,7 +11,7 @@ import scanpy as sc
 import torch
 from scipy.sparse import csr_matrix
 
-from r2mae.cells import CellsConfig, MaskedAutoencoder, from_anndata
+from r2mae.cells import CellsConfig, MaskedAutoencoder, load_cells
 from r2mae.cells.api import _NOT_OF_TRAINING
 from r2mae.cells.config import LEAST_STEPS
 from r2mae.cells.evaluate import evaluate_embedding
@@ -286,7 +286,7 @@ def test_probes_of_columns(adata: anndata.AnnData, model: MaskedAutoencoder) -> 
     MaskedAutoencoder.setup_anndata(own, layer="raw", batch_key="batch", labels_key="kind")
     probed = train(own, 2)
     config = CellsConfig.make(data="x", labels=("kind",), regress=("age",), donor_key="donor", seed=0)
-    table = from_anndata(own, layer="raw", batch_key="batch")
+    table = load_cells(own, layer="raw", batch_key="batch")
     expected = evaluate_embedding(table, probed.get_latent_representation(), config)
     found = probed.evaluate(regress="age", donor_key="donor")
     assert found.keys() == expected.keys()

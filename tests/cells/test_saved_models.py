@@ -124,7 +124,9 @@ def test_batches_that_are_new_or_unknown(saved: Path, adata: anndata.AnnData, la
     new = adata.copy()
     new.obs["donor"] = "new"
     model = MaskedAutoencoder.load(saved / "m", new)
-    with pytest.raises(UserError, match=r"the batch new: .*transform_batch='d0'.* or add .*load_query_data .*--init\)"):
+    with pytest.raises(
+        UserError, match=r"never seen the batches new, .*transform_batch='d0'.* or add .*load_query_data .*--init\)"
+    ):
         model.get_latent_representation()
     as_d0 = model.get_latent_representation(transform_batch="d0")
     own = (adata.obs["donor"] == "d0").to_numpy()

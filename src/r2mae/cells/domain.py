@@ -11,6 +11,7 @@ from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
+    NPZ,
     CommandLine,
     Embedding,
     Evaluation,
@@ -53,11 +54,11 @@ class Mapped:
     transform_batch: str | None = None
 
 
-def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
-    """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad."""
-    from r2mae.cells.embed import write_embedding
+def _write_h5ad(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
+    """Write the source with ``.obsm["X_r2mae"]`` as .h5ad."""
+    from r2mae.cells.embed import write_h5ad
 
-    write_embedding(output, arrays, source)
+    write_h5ad(output, arrays, source)
 
 
 def check_run_of_cells(folder: RunFolder) -> None:
@@ -245,7 +246,7 @@ class CellsDomain(Domain):
 
         return baseline_scores(data.table, config, name, items=items, **options)
 
-    exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
+    exporters = (Exporter(".h5ad", _write_h5ad), NPZ)
 
     def figure_columns(self, config: CellsConfig) -> FigureColumns:
         """Return which columns are numbers, and which have too many values for a figure (cells and donors)."""
