@@ -108,6 +108,18 @@ class NormalisedTask(GeneTask):
         return super()._log_counts(_scaled(batch), hidden)
 
 
+class HiddenLayerTask(GeneTask):
+    """The same task, whose representation is the last hidden layer before the latent one."""
+
+    def embed(self, model: Any, batch: Any, hidden: Any = None) -> Tensor:
+        """Return what the last layer of the encoder receives."""
+        received: list[Tensor] = []
+        handle = model.encoder[-1].register_forward_pre_hook(lambda _, inputs: received.append(inputs[0]))
+        super().embed(model, batch, hidden)
+        handle.remove()
+        return received[0]
+
+
 def _scaled(batch: Any) -> dict[str, Tensor]:
     lengths = batch["indptr"].diff()
     cell = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
@@ -253,7 +265,7 @@ def trained(folder: Path, name: str, label: str, seed: int, splits: int) -> list
                     model = module.evaluation_model if "averaged" in reading else module.model
                     assert isinstance(module.task, GeneTask)
                     assert isinstance(model, CountModel)
-                    task = replace(module.task, representation="hidden" if "hidden" in reading else "latent")
+                    task = HiddenLayerTask(**vars(module.task)) if "hidden" in reading else module.task
                     with re_estimated_statistics(task, model, data.train, wanted="as trained" not in reading):
                         embedding = embed_rows(task, model, table)
                     known = {"set": name, "setting": label, "seed": seed, "steps": step, "reading": reading}

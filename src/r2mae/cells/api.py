@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 _SETUP = "r2mae_setup"
-_KEPT = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels")
+_KEPT = ("n_hidden", "n_latent", "seed", "mask_input", "norm", "layer", "batch_key", "labels")
 _NOT_OF_TRAINING = {*vars(CellsDataConfig()), *_KEPT, "data", "model", "preset", "epochs"} - {"source", "seed"}
 _INSTEAD = {"epochs": "max_epochs", "validation": "train_size, which is 1 - validation"}
 
@@ -51,8 +51,6 @@ class MaskedAutoencoder:
         Mask ratio of the schemes with one ratio; range of the others.
     seed : int
         Seed for weights, order of the cells and masks.
-    representation : {"latent", "hidden"}
-        Which layer is returned and probed: the latent layer, or the last hidden layer before it.
     mask_input : bool
         Make the model mask-aware; otherwise (mask-blind) a hidden gene looks like a count of zero.
     norm : {"batch", "layer"}
@@ -77,7 +75,6 @@ class MaskedAutoencoder:
         low: float | None = None,
         high: float | None = None,
         seed: int = 0,
-        representation: Literal["latent", "hidden"] = "latent",
         mask_input: bool = False,
         norm: Literal["batch", "layer"] = "batch",
     ) -> None:
@@ -88,7 +85,7 @@ class MaskedAutoencoder:
         labels = (setup["labels_key"],) if "labels_key" in setup else ()
         setup = {"layer": setup.get("layer"), "batch_key": setup.get("batch_key"), "labels": labels}
         self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
-        sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm, "representation": representation}
+        sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm}
         masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
         # A model that sees many ratios in a mini-batch is measured with the statistics of these mini-batches.
         measured = {"bn_statistics": "no"} if scheme == "r2mae-per-sample" and norm == "batch" else {}

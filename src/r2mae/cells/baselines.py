@@ -130,8 +130,6 @@ class MeanCell(CountModel):
         """Return nothing of each cell."""
         return self.logits.new_zeros(len(batch), 0)
 
-    last_hidden = encode
-
     def forward(
         self, log_counts: Tensor, batch: Tensor, columns: Tensor | None = None, decoder_batch: Tensor | None = None
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells 0"]]:

@@ -220,5 +220,4 @@ def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsC
         "genes": list(genes),
         "batches": list(batches),
         **settings,
-        "representation": config.evaluation.representation,
     }

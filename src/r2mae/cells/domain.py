@@ -1,10 +1,10 @@
 """The domain `cells`: its interface for the layers above. torch and anndata are imported only for data or models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from r2mae.cells.config import BASELINES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
 from r2mae.cells.models import MODELS
@@ -100,14 +100,13 @@ class CellsDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",
-            options=as_in_run(CellsEvaluationConfig, "representation", "bn_statistics"),
+            options=as_in_run(CellsEvaluationConfig, "bn_statistics"),
             examples=("runs/cells --baselines expression scvi",),
         ),
         reading=as_in_run(CellsDataConfig, "layer", base=Mapped),
         other_data="cells are mapped onto the run's genes",
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
-            options=as_in_run(CellsEvaluationConfig, "representation"),
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
             loading=LoadedStatistics,
         ),
@@ -268,17 +267,14 @@ class CellsDomain(Domain):
         *,
         transform_batch: str | None = None,
         layer: str | None = None,
-        representation: Literal["latent", "hidden"] | None = None,
     ) -> "dict[str, np.ndarray]":
         """Embed the cells of a file, mapped onto the training genes and batches.
 
         The encoder uses `transform_batch` for cells whose batch is unknown to the model. `layer` is the layer with the
-        counts of this file ("X" for X), by default that of the run. `representation` chooses the layer of the model, by
-        default as in the run.
+        counts of this file ("X" for X), by default that of the run.
         """
         from r2mae.cells.embed import embed_source
 
-        task = replace(task, representation=representation or config.evaluation.representation)
         return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
 
 

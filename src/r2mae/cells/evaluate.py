@@ -5,8 +5,7 @@ The paper's evaluation (appendix "Single-cell gene expression models").
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -60,7 +59,6 @@ def evaluate(
     *,
     intervals: bool = True,
     bn_statistics: BnStatistics | None = None,
-    representation: Literal["latent", "hidden"] | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
@@ -75,8 +73,6 @@ def evaluate(
     bn_statistics : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
         ratio for reconstruction. By default as in the configuration.
-    representation : {"latent", "hidden"}, optional
-        Which layer is probed; by default as in the configuration.
     items : ItemRecorder, optional
         Records the share of each validation cell in ``masked_loss``.
 
@@ -88,7 +84,6 @@ def evaluate(
         each ratio, such as ``masked_loss_0.1``. Undefined scores are omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
-    task = replace(task, representation=representation or config.evaluation.representation)
 
     def lookup(rows: np.ndarray) -> np.ndarray:
         return embed_rows(task, model, data.table, rows)

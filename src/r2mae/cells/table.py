@@ -291,7 +291,11 @@ def align_batches(
         numbers = pd.Index(known).get_indexer(pd.Index(obs[batch_key].astype(str)))
         numbers[obs[batch_key].isna()] = -1
         new = sorted(set(obs[batch_key][numbers < 0].dropna().astype(str)))
-        lack = f"the model has never seen the batches {listed(new)}" if new else f"cells have no value in column {batch_key!r}"
+        lack = (
+            f"the model has never seen the batches {listed(new)}"
+            if new
+            else f"cells have no value in column {batch_key!r}"
+        )
     if transform_batch is not None:
         numbers[numbers < 0] = known.index(transform_batch)
     elif (numbers < 0).any():

@@ -18,9 +18,9 @@ grows. At x = 0 only −θ·log(1 + e^d) remains, and most counts of single cell
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Float32, Int, Int64
@@ -81,15 +81,7 @@ class CountModel(nn.Module, ABC):
         """Return the representation.
 
         `log_counts` is log(1 + count) of the genes with the indices `columns` (default all); all other genes are zero.
-        """
-
-    @abstractmethod
-    def last_hidden(
-        self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
-    ) -> Float[Tensor, "cells hidden"]:
-        """Return the layer before the representation.
-
-        With :attr:`GeneTask.mask_input` this method, `encode` and `forward` also take the argument `hidden`.
+        With :attr:`GeneTask.mask_input` this method and `forward` also take the argument `hidden`.
         """
 
     @abstractmethod
@@ -162,8 +154,6 @@ class GeneTask(Task[Any, "CountModel"]):
     n_hidden : int
         Width of the model. The width of a curriculum's weight network is proportional to it (paper: 2000, with widths
         128 and 256 and 64 channels per gene of the weight network).
-    representation : {"latent", "hidden"}
-        What :meth:`embed` returns: the latent layer, or the last hidden layer before it.
     mask_input : bool
         Whether the model also takes the mask as the argument `hidden`: the indices of the hidden genes, or a row for
         each cell. For unmasked cells the argument is omitted, which means a mask of zeros.
@@ -174,7 +164,6 @@ class GeneTask(Task[Any, "CountModel"]):
 
     genes: int
     n_hidden: int = _PAPER_WIDTH
-    representation: Literal["latent", "hidden"] = "latent"
     mask_input: bool = False
     takes_sparse: bool = False
 
@@ -272,9 +261,9 @@ class GeneTask(Task[Any, "CountModel"]):
         self, model: CountModel, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
     ) -> Float[Tensor, "cells width"]:
         """Return the representation of unmasked cells; `hidden` are indices of genes that were not measured."""
-        layer: Callable[..., Tensor] = model.encode if self.representation == "latent" else model.last_hidden
         mask_argument = {"hidden": hidden} if self.mask_input and hidden is not None else {}
-        return layer(self._log_counts(batch), batch["batch"], **mask_argument)
+        latent: Tensor = model.encode(self._log_counts(batch), batch["batch"], **mask_argument)
+        return latent
 
     def _log_counts(
         self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None

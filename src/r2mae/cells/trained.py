@@ -95,7 +95,6 @@ def load_trained(path: Path, domain: CellsDomain, *, device: str = "cpu") -> Tra
     config, task, model = load_model(path, domain, device=device, unmasked=True)
     with safe_open(folder.weights, "pt") as weights:
         as_trained = {name: weights.get_tensor(name) for name in statistics_of(model)}
-    task = replace(task, representation=config.evaluation.representation)
     has_metrics = folder.metrics_file.is_file()
     history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if has_metrics else None
     return TrainedModel(config, task, model, history, as_trained)
