@@ -8,10 +8,7 @@ from r2mae.fingerprint import fingerprint
 from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
-from r2mae.training.memory import available_memory
-
-_HIDDEN = 0.4  # share of hidden positions in the estimate of memory; lower ratios are estimated as this one
-_GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
+from r2mae.training.memory import check_transformer_step
 
 
 def open_store(data: str) -> AlignmentStore:
@@ -34,33 +31,9 @@ def check(config: GenomeConfig) -> None:
         store.track(track)
     if config.init is not None and not Path(config.init).is_dir():
         raise UserError(f"{config.init} (init): there is no such folder: name a run, or a folder of GPN-MSA's weights")
-    _check_memory(config)
-
-
-def _check_memory(config: GenomeConfig) -> None:
-    """Refuse a step on a CPU that does not fit into the free memory; if that is unknown, accept all.
-
-    The estimate is of a micro-batch's forward and backward pass, without the weights. For steps of four shapes, it was
-    0.85 to 0.95 of the memory used.
-    """
-    if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
-        return
-    model, window = config.model, config.data.window
-    size, parts = config.optimizer.batch_size, config.optimizer.accumulate
+    model = config.model
     inner = 4 * model.width if model.inner is None else model.inner
-    # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
-    # scores, their softmax, and both before and after dropout. The last layer is computed at hidden positions alone.
-    layer = 15 * model.width + 2 * inner + (4 * model.heads * window if model.dropout else 0)
-    needed = int(4 * (size // parts) * window * ((model.layers - 1 + _HIDDEN) * layer + 4 * model.width))
-    free = available_memory()
-    if free is None or needed < free:
-        return
-    fits = next((n for n in range(2, size + 1) if size % n == 0 and needed * parts < n * free / 2), None)
-    hint = "give a smaller --preset, such as mini or tiny, or a smaller --window"
-    if fits is not None:
-        hint = f"give --accumulate {fits} ({size // fits} at a time, the same optimiser step)"
-    sizes = f"need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB are free"
-    raise UserError(f"{size // parts:,} windows at a time {sizes}: {hint}")
+    check_transformer_step(config, rows="windows", length="window", width=model.width, inner=inner)
 
 
 def fingerprint_of(config: GenomeConfig) -> str:
