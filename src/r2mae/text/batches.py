@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int64
-from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from r2mae.cache import cache_folder, create_once
@@ -264,12 +263,14 @@ class TokenBatches(Batches):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")
         starts = rows * self.length
         segments = np.searchsorted(self._ends, starts, side="right")
-        windows = sliding_window_view(self.store.tokens, self.length)  # at every token of the file
+        tokens = self.store.tokens
+        # At every token of the file; numpy's sliding_window_view takes as long as a batch.
+        windows = np.ndarray((len(tokens) - self.length + 1, self.length), tokens.dtype, tokens, 0, 2 * tokens.strides)
         # The last rows of segments continue in others, and may begin too late for a window.
         found = windows[np.minimum(starts + self._shift[segments], len(windows) - 1)].astype(np.int64)
         for row in np.flatnonzero(starts + self.length > self._ends[segments]):
             inside = starts[row] + np.arange(self.length)
-            found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
+            found[row] = tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
         if found.size and (largest := int(found.max())) >= self.store.vocab_size:
             with self.store.reading():
                 raise ValueError(f"token {largest:,} is not in its vocabulary of {self.store.vocab_size:,}")
