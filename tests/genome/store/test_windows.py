@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from genome.store.test_intervals import positions
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, GenomeConfig, build_store, data
-from r2mae.genome.data import Parts
+from r2mae.genome import AlignmentStore, GenomeConfig, batches, build_store
+from r2mae.genome.batches import Parts
 from r2mae.genome.store import intervals
 from r2mae.genome.store.intervals import Intervals, window_starts
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> AlignmentStore:
 
 def divide(store: AlignmentStore, window: int, **regions: Any) -> Parts:
     fraction = {} if "validation_regions" in regions else {"validation": 0.0}
-    return data.divide(store, GenomeConfig.make(data="x", window=window, **fraction, **regions))
+    return batches.divide(store, GenomeConfig.make(data="x", window=window, **fraction, **regions))
 
 
 @given(st.integers(1, 200), st.integers(0, 60), st.integers(2, 15))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -153,6 +153,20 @@ class AlignmentStore:
         """The reference's column of all contigs, one after the other, with the soft-mask bit; mapped."""
         return self._map(REFERENCE, (self.layout.positions,))
 
+    def columns(self, names: Sequence[str]) -> list[int] | None:
+        """Return the numbers of the aligned species with these names; None if these are all, in order."""
+        known = self.species[1:]
+        if tuple(names) == known:
+            return None
+        missing = [name for name in names if name not in known]
+        if missing:
+            listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+            raise UserError(
+                f"{self.folder} lacks {len(missing)} of the {len(names)} aligned species of the model ({listed}): "
+                "build a store with them (r2mae data alignment build --species)"
+            )
+        return [known.index(name) for name in names]
+
     def windows(
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> UInt8[np.ndarray, "batch length species"]:
@@ -269,6 +283,17 @@ class AlignmentStore:
         found: Int64[np.ndarray, "batch length"]
         found = np.where(is_inside, self.layout.offsets[contigs][:, None] + inside, -1)
         return found
+
+
+def open_store(data: str) -> AlignmentStore:
+    """Open a store; for a file, such as an alignment, the error says how to build one."""
+    path = Path(data).expanduser()
+    if path.is_file():
+        raise UserError(
+            f"{data} is a file, and runs read an alignment store: build one first with "
+            f"r2mae data alignment build {data} -o {path.name.split('.')[0] or 'store'}"
+        )
+    return AlignmentStore(path)
 
 
 def digest_of(path: Path) -> str:
