@@ -46,7 +46,7 @@ _COMMANDS = (
         options.Logits,
     ),
     *(
-        Command(f"data alignment {name}", text, f"r2mae.genome.store.commands:{function}", kind)
+        Command(f"data alignment {name}", text, f"r2mae.genome.store.build:{function}", kind)
         for name, text, function, kind in _ALIGNMENT
     ),
 )
