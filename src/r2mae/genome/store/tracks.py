@@ -39,8 +39,8 @@ def add_track(store: AlignmentStore, source: str | Path, name: str) -> None:
             _write(place, store.layout, found)
             digest = digest_of(place)
             target.with_suffix(".json").unlink(missing_ok=True)
-        write_json(target.with_suffix(".json"), {"dtype": "float16", "digest": digest, "source": path.name})
-    store._tracks.pop(name, None)
+        write_json(target.with_suffix(".json"), {"digest": digest, "source": path.name})
+    store.mapped.cache_clear()
 
 
 def _write(place: Path, layout: Layout, pieces: Iterator[Piece]) -> None:
