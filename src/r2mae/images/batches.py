@@ -122,11 +122,11 @@ def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     config.model.check_shape(images.shape)
     settings = config.model.architecture()
     made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.task.exact}
-    return {**made, "fill": mean_colour(images.images)} if config.task.fill == "mean" else made
+    return {**made, "fill": mean_image(images.images)} if config.task.fill == "mean" else made
 
 
-def mean_colour(images: AnyImages) -> list[float]:
-    """Return the mean pixel of images for each channel, 0 to 1."""
-    total = sum((chunk.sum(axis=(0, 1, 2), dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
+def mean_image(images: AnyImages) -> list[float]:
+    """Return the mean of each place and colour over the images, flat, 0 to 1, to six decimals."""
+    total = sum((chunk.sum(axis=0, dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
     scale = 255.0 if images.dtype == np.uint8 else 1.0
-    return [float(value) / scale for value in np.asarray(total / math.prod(images.shape[:3]))]
+    return [round(value, 6) for value in (np.asarray(total) / (scale * images.shape[0])).ravel().tolist()]
