@@ -21,7 +21,7 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.training.environment import environment
+from r2mae.environment import environment
 from r2mae_paper.bases import fixed, grid
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import TableRow, Tables

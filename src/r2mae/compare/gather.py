@@ -19,12 +19,12 @@ from r2mae.compare.runs import SweepRun, data_key
 from r2mae.compare.variants import default_label
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
+from r2mae.environment import environment
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.items import ItemScores
 from r2mae.masking.ratios import Uniform
 from r2mae.training.config import RunConfig, fields_of
-from r2mae.training.environment import environment
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.metrics import read_metrics

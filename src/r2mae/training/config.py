@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.fields import FieldError, Range, check_fields, read_fields, short_repr
@@ -49,16 +49,11 @@ _Own = TypeVar("_Own", bound="RunConfig")
 _Made = TypeVar("_Made")
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """What one source says of a configuration.
 
-    Parameters
-    ----------
-    values : mapping
-        Values in any form: by short names, by names such as ``optimizer.lr``, or as mappings of a group's fields.
-    source : str
-        Its name in errors, such as "runs.yaml"; empty for the command line and arguments, which need no name.
+    `values` are in any form: by short names, by names such as ``optimizer.lr``, or as mappings of a group's fields.
+    `source` is its name in errors, such as "runs.yaml"; empty for the command line and arguments, which need no name.
     """
 
     values: Mapping[str, Any]

@@ -122,7 +122,6 @@ def load_model(
     *,
     device: str = "cpu",
     unmasked: bool = False,
-    bn_statistics: bool | None = None,
 ) -> tuple[_Config, _Task, _Model]:
     """Load a finished run: configuration, task, and the model in evaluation mode on `device`.
 
@@ -131,9 +130,7 @@ def load_model(
     path, domain, device
         Run folder, domain, and device of the model.
     unmasked : bool
-        Whether to use the batch statistics that the run re-estimated on unmasked inputs.
-    bn_statistics : bool, optional
-        With `unmasked`, whether to use re-estimated statistics; by default as in the run's configuration.
+        Whether to use the batch statistics that the run re-estimated on unmasked inputs, if its configuration says so.
 
     Raises
     ------
@@ -156,11 +153,9 @@ def load_model(
             f"{folder.model_file} does not describe a model of the domain {domain.name!r}: "
             f"{hint_for(folder.model_file)}"
         )
-    if bn_statistics is not None and "bn_statistics" in config.model.ignores:
-        raise UserError("this model has no batch statistics: omit --bn-statistics")
     task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
-    if unmasked and batch_norms(model) and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
+    if unmasked and batch_norms(model) and config.re_estimates_statistics:
         if folder.statistics.is_file():
             _load(folder.statistics, partial(set_statistics, model))
         else:
