@@ -125,7 +125,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         seconds = keeper.seconds
         if run.rank == 0:
             if config.optimizer.keep == "best" and keeper.best < float("inf"):
-                load_weights(folder.best, module.evaluation_model)
+                load_weights(folder.best, module.evaluation_model.load_state_dict)
             # Early stopping may end the run before the planned steps, on which schedules are based.
             planned = {"planned_steps": module.total_steps}
             record = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}

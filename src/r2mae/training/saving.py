@@ -76,13 +76,11 @@ def build_from_description(
         raise UserError(f"{file} describes no model that can be built ({reason}): {hint_for(file)}") from None
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
-    """Read weights into a model; a damaged or foreign file raises a UserError."""
-    _load(path, model.load_state_dict)
+def load_weights(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Read tensors and put them into a model, as by its `load_state_dict`; a damaged or foreign file is refused.
 
-
-def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
-    """Read tensors and put them into a model. Non-finite ones would silently make every result NaN, and are refused."""
+    So are non-finite tensors, which would silently make every result NaN.
+    """
     try:
         found = load_bytes(path.read_bytes())
         if bad := next((name for name, values in found.items() if not values.isfinite().all()), None):
@@ -154,10 +152,10 @@ def load_model(
             f"{hint_for(folder.model_file)}"
         )
     task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
-    load_weights(folder.weights, model)
+    load_weights(folder.weights, model.load_state_dict)
     if unmasked and batch_norms(model) and config.re_estimates_statistics:
         if folder.statistics.is_file():
-            _load(folder.statistics, partial(set_statistics, model))
+            load_weights(folder.statistics, partial(set_statistics, model))
         else:
             logging.getLogger("r2mae").warning(
                 "%s has no batch statistics of unmasked inputs (was statistics.safetensors not copied?): the "
