@@ -126,7 +126,7 @@ def test_importing_the_package_brings_no_library() -> None:
         "import r2mae.genome; r2mae.genome.build_store",
         "import r2mae.cli.main; r2mae.cli.main.main(['--help'])",
         "import r2mae.cli.pretrain",
-        "import r2mae.compare.variants",
+        "import r2mae.compare.runs",
         "import r2mae.cli.main; r2mae.cli.main.main(['compare', 'digits', '--print-config'])",
         "import r2mae.theory",
         "import r2mae.cli.main; r2mae.cli.main.main(['theory', '--help'])",

@@ -95,8 +95,7 @@ def _reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "d
     """
     with loading():
         from r2mae.compare.gather import examples_of
-        from r2mae.compare.runs import SweepRun
-        from r2mae.compare.variants import variant_of
+        from r2mae.compare.runs import SweepRun, variant_of
         from r2mae.training.folder import RunFolder
 
     variants = [variant_of(config) for _, config in runs]

@@ -12,17 +12,15 @@ import pandas as pd
 from jaxtyping import Float
 
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.finished import damaged_results, finished_runs, read_shared_fields
 from r2mae.compare.measure import scores_of
 from r2mae.compare.pictures import check_alike
-from r2mae.compare.runs import SweepRun, data_key
-from r2mae.compare.variants import default_label
+from r2mae.compare.run_states import damaged_results, finished_runs, read_shared_fields
+from r2mae.compare.runs import SweepRun, data_key, default_label
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.environment import environment
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
-from r2mae.evaluation.items import ItemScores
 from r2mae.masking.ratios import Uniform
 from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.folder import RunFolder, read_json
@@ -46,11 +44,13 @@ def gather(
     seeds = sorted({int(run.seed) for run in runs})
     shown = [run for run in trained if run.seed == first]
     found = examples_of(shown, domain) if examples else None
+    begun = read_initial_weights(RunFolder(trained[0].folder)) if trained else {}
+    items = {(run.variant.label, run.seed): items_of(RunFolder(run.folder)) for run in ordered}
     return Comparison(
         title=Path(base.data.source).name,
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
-        curves=curves_of(trained),
+        curves=pd.concat(map(_curve, trained), ignore_index=True),  # thinned: label, seed, step, losses
         ratios={run.variant.label: _drawn_ratios(run) for run in shown},
         by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run) is not None),
         reconstructions=found or {},
@@ -61,9 +61,9 @@ def gather(
             "rows": _options_by_label(trained),
             **extra,
         },
-        environment=environment() | _initial_weights(trained),
+        environment=environment() | ({INIT: dict(begun)} if begun else {}),
         measured=base.measured_in_words(),
-        items=items_by_run(ordered),
+        items={run: one for run, one in items.items() if one is not None},
     )
 
 
@@ -105,12 +105,6 @@ def _previous_config(out: Path) -> dict[str, Any]:
     except (UserError, OSError, AttributeError):
         return {}
     return config if isinstance(config, dict) else {}
-
-
-def _initial_weights(trained: Sequence[SweepRun]) -> dict[str, Any]:
-    """Return the record of the initial weights of all variants; empty for fresh weights."""
-    record = read_initial_weights(RunFolder(trained[0].folder)) if trained else {}
-    return {INIT: dict(record)} if record else {}
 
 
 def _first_seed(trained: Sequence[SweepRun]) -> int:
@@ -164,30 +158,13 @@ def ordered_runs(runs: Sequence[SweepRun]) -> list[SweepRun]:
 
 def table_of(runs: Sequence[SweepRun]) -> pd.DataFrame:
     """Return one line per run: label, the variant's values, seed, seconds of training, and scores."""
-    return pd.DataFrame([_line(run) for run in runs])
-
-
-def curves_of(trained: Sequence[SweepRun]) -> pd.DataFrame:
-    """Return thinned training curves: label, seed, step, loss, validation_loss."""
-    return pd.concat([_curve(run) for run in trained], ignore_index=True)
-
-
-def items_by_run(runs: Sequence[SweepRun]) -> dict[tuple[str, int], ItemScores]:
-    """Return the scores of single test items by label and seed, for the runs that have some."""
-    found = {(run.variant.label, run.seed): items_of(RunFolder(run.folder)) for run in runs}
-    return {run: items for run, items in found.items() if items is not None}
-
-
-def _line(run: SweepRun) -> dict[str, Any]:
-    folder = RunFolder(run.folder)
-    variant = run.variant
-    return {
-        "label": variant.label,
-        **variant.values,
-        "seed": run.seed,
-        "seconds": float((folder.results or {}).get("seconds") or np.nan),
-        **scores_of(folder),
-    }
+    lines = []
+    for run in runs:
+        folder = RunFolder(run.folder)
+        seconds = float((folder.results or {}).get("seconds") or np.nan)
+        own = {"label": run.variant.label, **run.variant.values, "seed": run.seed, "seconds": seconds}
+        lines.append({**own, **scores_of(folder)})
+    return pd.DataFrame(lines)
 
 
 def metrics_of(run: SweepRun) -> pd.DataFrame:
