@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from r2mae.cli.early import loading
+from r2mae.cli.parsing import loading
 from r2mae.errors import UserError
 from r2mae.training import checkpoint, distributed
 from r2mae.training.checkpoint import CheckpointKeeper
