@@ -40,7 +40,8 @@ def gather(
     """Return the comparison of finished runs: scores, curves and ratios, and with `examples` their reconstructions."""
     ordered = ordered_runs(runs)
     trained = [run for run in ordered if not run.variant.baseline]
-    first = _first_seed(trained)
+    finished = Counter(run.seed for run in trained)  # examples are compared within the seed of most variants
+    first = min(finished, key=lambda seed: (-finished[seed], seed))
     seeds = sorted({int(run.seed) for run in runs})
     shown = [run for run in trained if run.seed == first]
     found = examples_of(shown, domain) if examples else None
@@ -107,12 +108,6 @@ def _previous_config(out: Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _first_seed(trained: Sequence[SweepRun]) -> int:
-    """Return the seed with the most finished variants, the lowest of several: examples are compared within a seed."""
-    counts = Counter(run.seed for run in trained)
-    return min(counts, key=lambda seed: (-counts[seed], seed))
-
-
 def _per_sample_ratios(run: SweepRun) -> Uniform | None:
     """Return the distribution of a run's ratios if every sample has its own ratio; else None."""
     ratio = run.variant.config.scheme.make().ratio
@@ -140,14 +135,18 @@ def _config_fields(base: RunConfig) -> dict[str, Any]:
 
 def _options_by_label(trained: Sequence[SweepRun]) -> dict[str, dict[str, Any]]:
     """Return for every variant its scheme's options with the values used, and the names of the options given."""
-    first = {run.variant.label: run for run in reversed(trained)}
-    return {label: _used_options(first[label].variant.config.scheme) for label in reversed(first)}
-
-
-def _used_options(scheme: SchemeSpec) -> dict[str, Any]:
-    # The label of a fixed-ratio variant contains the ratio.
-    given = [name for name in scheme.given if not (scheme.kind.per_ratio and name == "ratio")]
-    return {"scheme": scheme.name, **scheme.options, "given": given}
+    schemes: dict[str, SchemeSpec] = {}
+    for run in trained:
+        schemes.setdefault(run.variant.label, run.variant.config.scheme)
+    return {
+        # The label of a fixed-ratio variant contains the ratio.
+        label: {
+            "scheme": one.name,
+            **one.options,
+            "given": [name for name in one.given if not (one.kind.per_ratio and name == "ratio")],
+        }
+        for label, one in schemes.items()
+    }
 
 
 def ordered_runs(runs: Sequence[SweepRun]) -> list[SweepRun]:

@@ -315,17 +315,14 @@ class RunConfig:
         if self.hides and not self.scheme.options:
             spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
             object.__setattr__(self, "scheme", spec)
-        self._check_alternatives()
+        for name, other in self.alternatives.items():
+            if self[other] is not None and self[name] != self.default_of(name):
+                raise UserError(f"{name} and {other} exclude each other: give one of them")
         self._check_validation()
         self._check_processes()
         for name in self.model.ignores:
             if self[name] != self.default_of(name):
                 raise UserError(f"{name} has no effect on the model {self.model.name!r} with these settings: omit it")
-
-    def _check_alternatives(self) -> None:
-        for name, other in self.alternatives.items():
-            if self[other] is not None and self[name] != self.default_of(name):
-                raise UserError(f"{name} and {other} exclude each other: give one of them")
 
     def _check_validation(self) -> None:
         """Refuse what needs a validation loss without one, and weights that need one ratio for the mini-batch."""
