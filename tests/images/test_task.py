@@ -1,19 +1,16 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
-from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
 from r2mae.training.validation import batch_norms
@@ -172,24 +169,3 @@ def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
     examples = DOMAIN.examples(again, task, model, DOMAIN.load(again))
     assert examples is not None
     assert examples.masked.shape == examples.original.shape  # pictures are of the image alone
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"scheme": "r2mae-per-sample"}, True),
-        ({"scheme": "r2mae-per-sample", "bn_statistics": "both"}, False),
-        ({"scheme": "r2mae-per-sample", "norm": "layer"}, False),
-        ({"scheme": "r2mae"}, False),
-    ],
-)
-def test_a_line_says_that_statistics_of_one_ratio_do_not_fit_mixed_ones(
-    fields: dict[str, Any], told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = ImagesConfig.make(data="digits", hidden=8, latent=4, steps=1, threads=1, device="cpu", **fields)
-    fit(config, DOMAIN, tmp_path)
-    assert ("--bn-statistics both" in caplog.text) == told
-    if config.model.norm == "layer":
-        with pytest.raises(UserError, match="no batch statistics: omit --bn-statistics"):
-            load_model(tmp_path, DOMAIN, unmasked=True, bn_statistics=False)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.compare.variants import plan_variants
+from r2mae.compare.runs import plan_variants
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.masking.ratios import LinearDecay

@@ -17,7 +17,6 @@ from r2mae.domains.options import (
     Evaluation,
     Exporter,
     FigureColumns,
-    LoadedStatistics,
     as_in_run,
 )
 from r2mae.errors import UserError
@@ -108,7 +107,6 @@ class CellsDomain(Domain):
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
-            loading=LoadedStatistics,
         ),
         baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
         example="cells.h5ad --batch-key batch",

@@ -11,7 +11,6 @@ from r2mae.domains.options import (
     CommandLine,
     Embedding,
     Evaluation,
-    LoadedStatistics,
     ModelFormat,
     as_in_run,
 )
@@ -125,7 +124,6 @@ class ImagesDomain(Domain):
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
-            loading=LoadedStatistics,
         ),
         baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,

@@ -27,6 +27,7 @@ from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from r2mae.images.classifier import ClassificationTask, Classifier, FinetuneData
     from r2mae.images.data import Splits
@@ -122,6 +123,14 @@ class FinetunedImages(Domain):
         from r2mae.images.classifier import FinetuneData
 
         return FinetuneData(config)
+
+    def load_initial_weights(self, config: FinetuneConfig, model: "nn.Module") -> None:
+        """Load the weights of the pretrained run into a fresh classifier."""
+        from r2mae.training.saving import load_model
+
+        pretrained = load_model(config.run, get_domain(self.name), unmasked=True)[2].state_dict()
+        own = model.state_dict()
+        model.load_state_dict({name: value for name, value in pretrained.items() if name in own}, strict=False)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
         """Make the task and a fresh classifier."""

@@ -129,7 +129,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         seconds = keeper.seconds
         if run.rank == 0:
             if config.optimizer.keep == "best" and keeper.best < float("inf"):
-                load_weights(folder.best, module.evaluation_model)
+                load_weights(folder.best, module.evaluation_model.load_state_dict)
             # Early stopping may end the run before the planned steps, on which schedules are based.
             planned = {"planned_steps": module.total_steps}
             record = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}
@@ -143,14 +143,13 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | None]:
     """Build the model and the module that trains it; for a fresh run, also return the origin of its initial weights.
 
-    The initial weights are random, or come with the data (:meth:`Data.load_start_weights`), or from a file.
+    The initial weights are random, or those that the configuration names.
     """
     config, samples = run.config, len(data.train)
     total = config.optimizer.total_steps(samples)
     task, model = run.domain.build(data.architecture)
     if config.machine.sync_batchnorm and not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
         raise UserError("this model has no batch normalisation: omit --sync-batchnorm")
-    data.load_start_weights(model)
     origin = run.domain.load_initial_weights(config, model) if fresh else None
     scheme = (
         config.scheme.bind(total, samples / config.optimizer.batch_size, config.optimizer.batch_size)
@@ -209,7 +208,10 @@ def _train(
         try:
             take_steps(run, module, data, keeper, checkpoint)
         except torch.OutOfMemoryError:
-            raise UserError(_out_of_memory(config)) from None
+            raise UserError(
+                f"the device's memory does not hold {config.micro_batch:,} samples at a time: double --accumulate "
+                "(the same optimiser step in more parts), or take a smaller --preset"
+            ) from None
         finally:
             if shown is not None:
                 shown.stop()
@@ -220,16 +222,6 @@ def _train(
             model.load_state_dict(weights)
             module.model, module.average = model, None
     return keeper
-
-
-def _out_of_memory(config: RunConfig) -> str:
-    """Return what to do if the device's memory does not hold the samples that are in it at a time."""
-    size, parts, ranks = config.optimizer.batch_size, config.optimizer.accumulate, config.machine.ranks
-    more = next((n for n in range(2 * parts, size + 1, parts) if size % (n * ranks) == 0), None)
-    hint = "take a smaller --preset"
-    if more:
-        hint = f"give --accumulate {more} ({size // (more * ranks):,} at a time, the same optimiser step)"
-    return f"the device's memory does not hold {config.micro_batch:,} samples at a time: {hint}"
 
 
 def take_steps(

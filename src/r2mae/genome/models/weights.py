@@ -69,7 +69,7 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
         built["inner"] = built.get("inner") or 4 * int(built.get("width") or 0)
         sizes = {name: built.get(name, False) for name in (*_SIZES, "one_hot")}
         _check_sizes(folder, {**sizes, "species": list(built.get("species") or ())}, model)
-        load_weights(run.weights, model)
+        load_weights(run.weights, model.load_state_dict)
         return Origin(folder, (run.weights,), "r2mae")
     config = read_json(folder / "config.json", linked=True)
     for name in ("model_type", "vocab_size", "aux_features_vocab_size"):
