@@ -119,7 +119,6 @@ def check_classes(source: str, splits: Splits) -> None:
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     """Return the description from which the model is built."""
-    config.model.check_shape(images.shape)
     settings = config.model.architecture()
     made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.task.exact}
     return {**made, "fill": mean_colour(images.images)} if config.task.fill == "mean" else made

@@ -144,9 +144,9 @@ class ImagesDomain(Domain):
         With fine-tuning, its metrics come last.
         """
         settings = config.model
-        bound = settings.error_bound
-        found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
-        if not settings.reconstructs:
+        found = list(self.metrics)
+        if not settings.reconstructs:  # nor are hidden patches between 0 and 1
+            found = [replace(one, bounds=(0, inf)) if one.name == "masked_mse" else one for one in found]
             found = [one for one in found if one.name != "clean_mse"]
         default = add_as_trained(found, config.evaluation.bn_statistics)
         return (*default, *self.finetuned_metrics) if config.evaluation.finetune_epochs else default
@@ -185,7 +185,8 @@ class ImagesDomain(Domain):
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ImageTask, nn.Module]":
         """Make the task and a fresh model."""
-        return build_model(MODELS, architecture)
+        made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
+        return made
 
     evaluation_support = ("items", "kept", "progress")
 
@@ -246,7 +247,7 @@ class ImagesDomain(Domain):
     def load_other_data(
         self, config: ImagesConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[ImagesConfig, ImageData]":
-        """Read other images for :meth:`evaluate`, by default as the run's; the probe is fitted on their training part."""
+        """Read other images for :meth:`evaluate`, by default as the run's. The probe takes their training part."""
         from r2mae.images.task import check_images
 
         config = _read_as(config, source, reading)

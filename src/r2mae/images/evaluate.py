@@ -208,7 +208,8 @@ def complete(
         made = task.complete(model, batch, ratio, Key.root(0).fold("example masks"))
     if made is None:
         return None
-    return Examples(*(tensor.float().cpu().numpy() for tensor in made), ratio)
+    original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
+    return Examples(original, masked, completed, ratio)
 
 
 def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:

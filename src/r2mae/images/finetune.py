@@ -236,7 +236,7 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tune into a run folder, evaluate, and return and write ``results.json``; finished parts are not repeated.
 
-    `splits` are its images, if they are read already. With `alone`, this process trains on its own, also under torchrun.
+    `splits` are its images, if they are read already. With `alone`, this process trains by itself, also under torchrun.
     """
     from r2mae.images.classifier import FinetuneData
     from r2mae.training.pretrain import pretrain
