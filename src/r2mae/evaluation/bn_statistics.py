@@ -55,6 +55,9 @@ def score_with_statistics(
     """
     scores = measure(bn_statistics != "no", items)
     if bn_statistics == "both":
-        as_trained = None if items is None else items.prefixed(AS_TRAINED)
-        scores |= {AS_TRAINED + name: value for name, value in measure(False, as_trained).items()}
+        if items is not None:
+            items.prefix = AS_TRAINED
+        scores |= {AS_TRAINED + name: value for name, value in measure(False, items).items()}
+        if items is not None:
+            items.prefix = ""
     return scores

@@ -118,10 +118,7 @@ def embedding_scores(
             items.add(name, right.astype(np.float32))
     if attributes is not None and splits.test.attributes is not None:
         head = fit_attributes(train, attributes, seed=seed)
-        found = score_attributes(head.logits(test), splits.test.attributes, attributes)
-        if found is not None:  # an attribute has both values in training and in test images
-            scores |= {"attribute_accuracy": found.accuracy, "attribute_accuracy_raw": found.raw}
-            scores["attribute_auroc"] = found.auroc
+        scores |= score_attributes(head.logits(test), splits.test.attributes, attributes)
     return scores | (spectrum_scores(_floats(test)) if test.size <= most else {})
 
 
