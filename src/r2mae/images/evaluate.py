@@ -224,8 +224,7 @@ def masked_scores(
 ) -> dict[str, float]:
     """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
 
-    `prepare` is called with the index of a ratio before the model runs at it. `items` receives the share of each image
-    in ``masked_mse``, if the task gives the image of each loss.
+    `prepare` is called with the index of a ratio before the model runs at it.
     """
     device = str(next(model.parameters()).device)
     sums = (

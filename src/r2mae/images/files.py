@@ -29,19 +29,8 @@ from PIL.ImageFile import ImageFile
 
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError, warn_once
-from r2mae.images.arrays import (
-    AnyImages,
-    BrokenFileError,
-    NpyImages,
-    Part,
-    Parts,
-    StoredImages,
-    check_memory,
-    fits_memory,
-    image_sets,
-    pick,
-    reading,
-)
+from r2mae.images import arrays
+from r2mae.images.arrays import AnyImages, BrokenFileError, Part, Parts, StoredImages, pick, reading
 
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif"),
@@ -52,10 +41,9 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 
 
 class File(NamedTuple):
-    """A file on disk, or a member of a tar archive at `path`.
+    """A file on disk, or a member of a tar archive at `path`, whose name may be unknown.
 
-    `member` is its name there; empty for a file on disk, and for a member of which only the position is known.
-    `content` is its first byte and size in the archive, or the member itself.
+    `content` is the member's first byte and size in the archive, or the member itself.
     """
 
     path: str
@@ -66,7 +54,7 @@ class File(NamedTuple):
         """Return its name for messages."""
         member = self.member
         if not member and isinstance(self.content, tuple):
-            header = read_at(self.path, self.content[0] - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
+            header = _read_at(self.path, self.content[0] - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
             member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape").name
         return f"{self.path}: {member}" if member else self.path
 
@@ -74,7 +62,7 @@ class File(NamedTuple):
         """Open it; an OSError or EOFError says that it is missing, or the archive ends before it does."""
         if self.content is None:
             return Path(self.path).open("rb")
-        return io.BytesIO(self.content if isinstance(self.content, bytes) else read_at(self.path, *self.content))
+        return io.BytesIO(self.content if isinstance(self.content, bytes) else _read_at(self.path, *self.content))
 
 
 @dataclass(frozen=True)
@@ -164,13 +152,8 @@ def _sorted(place: Path, files: dict[str, File]) -> Folder:
 def read_tar(path: Path) -> Iterator[File]:
     """Yield the members of a tar archive in its order; the names of folders end with a slash.
 
-    Images and tables of a compressed archive are kept in memory; its other files are empty.
-
-    Raises
-    ------
-    UserError
-        If the archive is damaged, ends without its end marker, or has more after that; if it does not fit into memory;
-        or if it contains a link, a device, or a path that leads outside: nothing of such an archive is used.
+    Images and tables of a compressed archive are kept in memory; its other files are empty. Refused are archives that
+    are damaged, end without their end marker, have more after that, or hold a link, a device or a path outside.
     """
     plain, held = path.name.lower().endswith(".tar"), 0
     with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*", tarinfo=_Entry) as archive:
@@ -183,7 +166,7 @@ def read_tar(path: Path) -> Iterator[File]:
                 if not plain:
                     wanted = last.isreg() and last.name.lower().endswith((*SUFFIXES, *TABLES))
                     held += last.size * wanted
-                    check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
+                    arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
                     stream = archive.extractfile(last) if wanted else None
                     content = b"" if stream is None else stream.read()
                 yield File(str(path), last.name + "/" * last.isdir(), content)
@@ -222,7 +205,7 @@ def _check_member(path: Path, info: tarfile.TarInfo) -> None:
         raise UserError(f"{path}: the member {info.name!r} {kind}: pack the files themselves again")
 
 
-def read_at(path: str | Path, start: int, size: int) -> bytes:
+def _read_at(path: str, start: int, size: int) -> bytes:
     """Read `size` bytes of a file; an EOFError says that it ends before."""
     with Path(path).open("rb") as file:
         file.seek(start)
@@ -443,8 +426,8 @@ def read_files(
 ) -> Parts:
     """Decode the images of all parts of a set, or prepare to: RGB unless all are greyscale.
 
-    `files` are the images of the first part, of the second, and so on; `parts` what is known of each part, and the
-    number of its images; `headers` what :func:`header` says of every image, with zeros for unknown ones.
+    `files` are those of the first part, of the second, and so on; `parts` what is known of each part, and the number of
+    its images; `headers` those of every image, with zeros for unknown ones.
     """
     images, rows = _gather(name, files, how, headers)
     if missing := len(files) - len(rows):
@@ -457,7 +440,7 @@ def read_files(
             raise UserError(f"{part.place}: none of its {count:,} files can be decoded: replace them")
         made.append((part.pick(rows[first:last] - start), pick(images, slice(first, last))))
         start += count
-    return image_sets(name, made, attribute_names)
+    return arrays.image_sets(name, made, attribute_names)
 
 
 def _gather(
@@ -470,7 +453,7 @@ def _gather(
     shape, sound = _survey(files, how, broken, headers)
     size, cache = math.prod(shape) * len(sound), how.cache
     if cache == "auto":
-        cache = "memory" if fits_memory(size) else "none"
+        cache = "memory" if arrays.fits_memory(size) else "none"
         if cache == "none":
             warn(
                 f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are "
@@ -479,7 +462,7 @@ def _gather(
     if cache == "memory":
         smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
         advice = f"give {smaller}, or add --cache mmap or --cache none"
-        check_memory(name, size, advice if how.advised else "give fewer or smaller images")
+        arrays.check_memory(name, size, advice if how.advised else "give fewer or smaller images")
         images = np.empty((len(sound), *shape), np.uint8)
         kept = _fill(images, files, shape, sound, how, broken)
         return images[: len(kept)], kept
@@ -581,4 +564,4 @@ def _cache_entry(files: Sequence[File], how: Reading) -> Path:
 def _cached(entry: Path) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Return the decoded images of a cache folder, and which of the files they are."""
     kept: np.ndarray = np.load(entry / _ROWS, allow_pickle=False)
-    return pick(NpyImages(entry / _PIXELS), slice(len(kept))), kept
+    return pick(arrays.NpyImages(entry / _PIXELS), slice(len(kept))), kept

@@ -110,7 +110,7 @@ class FinetunedImages(Domain):
         )
 
     def fingerprint(self, config: FinetuneConfig) -> str:
-        """Return that of the images; the weights are named in the configuration."""
+        """Return that of the images."""
         return get_domain(self.name).fingerprint(_reading(config))
 
     def check_source(self, config: FinetuneConfig) -> None:
@@ -141,17 +141,16 @@ class FinetunedImages(Domain):
     def load_other_data(
         self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[FinetuneConfig, FinetuneData]":
-        """Read other images with the same size and classes, for :meth:`evaluate`: their test part is measured."""
+        """Read other images with the same size and classes, whose test part is measured."""
         from r2mae.images.classifier import FinetuneData
         from r2mae.images.task import check_images
 
         given = {name: value for name, value in reading.items() if value is not None}
-        config = config.replace(data=source, crop_from="resized", cache="auto", **given)
-        data = FinetuneData(config)
+        data = FinetuneData(config.replace(data=source, crop_from="resized", cache="auto", **given))
         check_images(source, data.splits.test.shape, architecture["encoder"]["shape"])
         if list(data.splits.test.classes or ()) != list(architecture["classes"]):
             raise UserError(f"{source} has other classes than the classifier: name data with those of {config.run}")
-        return config, data
+        return data.config, data
 
     def embed(
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", source: str, **reading: Any

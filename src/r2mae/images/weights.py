@@ -139,10 +139,7 @@ def from_transformers(state: Mapping[str, Tensor]) -> State:
 
 
 def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
-    """Rename our parameters to those of transformers' ``ViTMAEForPreTraining`` or ``ViTForImageClassification``.
-
-    They may lack a decoder and a ``head``. The prefix of the encoder is empty for a ``ViTModel``.
-    """
+    """Rename our parameters to those of transformers; the prefix of the encoder is empty for a ``ViTModel``."""
     parts: State = {}
     for name, value in state.items():
         if ".qkv." in name:
@@ -211,8 +208,8 @@ def mean_ratio(folder: RunFolder) -> float:
 class Weights:
     """Weights of a vision transformer as they were stored, on the CPU, under the names of the original MAE.
 
-    `layout` says whose names they had; "mae" has a decoder, "timm" an encoder alone. What the source does not say is
-    None: the attention heads, which no shape shows, and the mean by which pixels were standardised.
+    `layout` says whose names they had; "mae" has a decoder, "timm" an encoder alone. Attention heads, which no shape
+    shows, and the mean by which pixels were standardised are None if the source does not say them.
     """
 
     path: Path
@@ -434,11 +431,7 @@ def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
 
 
 def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
-    """Write a folder for transformers.
-
-    It is one of ``ViTMAEForPreTraining``, of a classifier one of ``ViTForImageClassification``; with `encoder` one of
-    ``ViTModel``.
-    """
+    """Write a folder for ``ViTMAEForPreTraining``, ``ViTForImageClassification`` or, with `encoder`, ``ViTModel``."""
     _check_output(output)
     made = read_finished(run)
     height, width = made.size
