@@ -280,8 +280,7 @@ def _equalize(images: Planes, amount: Amounts) -> Planes:
 
 
 def _posterize(images: Planes, amount: Amounts) -> Planes:
-    """Keep 4 bits and fewer, down to none, the larger the magnitude."""
-    step = 2.0 ** (4 + (amount.abs() * 4).floor())
+    step = 2.0 ** (4 + (amount.abs() * 4).floor())  # 4 bits and fewer are kept
     return ((images * 255).round() / step).floor() * step / 255
 
 

@@ -5,13 +5,13 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64, UInt8
+from PIL import Image
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
@@ -194,13 +194,10 @@ def _read_listing(name: str, folder: Folder, how: Reading) -> Parts:
 
 
 def _digits() -> tuple[Part, np.ndarray]:
-    """Read the digits of scikit-learn from its file: importing the library takes a second."""
-    spec = find_spec("sklearn")
-    assert spec is not None
-    assert spec.origin is not None
-    table = np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    images = np.rint(table[:, :-1].reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)  # 0 to 16 in the original
-    return Part("digits", table[:, -1].astype(np.int64)), images
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    return Part("digits", found.target), np.rint(found.images[..., None] * (255 / 16)).astype(np.uint8)  # from 0 to 16
 
 
 def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
@@ -224,10 +221,15 @@ def _resized(source: str | Path, part: ImageSet, how: Reading) -> ImageSet:
     side = how.resize
     if side is None or part.shape[:2] == (side, side):
         return part
-    shape, start = (len(part), side, side, part.shape[2]), 0
+    shape = (len(part), side, side, part.shape[2])
     arrays.check_memory(source, math.prod(shape) * part.images.dtype.itemsize, "give a smaller --resize")
-    squares = np.empty(shape, part.images.dtype)
+    squares, row = np.empty(shape, part.images.dtype), 0
     for chunk in arrays.in_chunks(part.images):
-        squares[start : start + len(chunk)] = files.array_to_square(chunk, side, how.resize_mode)
-        start += len(chunk)
+        for image in chunk:
+            for channel in range(shape[3]):
+                plane = Image.fromarray(np.ascontiguousarray(image[..., channel]))
+                squares[row, ..., channel] = files.to_square(plane, side, how.resize_mode)
+            row += 1
+    if squares.dtype == np.float32:  # against rounding
+        np.clip(squares, 0, 1, out=squares)
     return replace(part, images=squares)

@@ -406,15 +406,6 @@ def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BILINEAR)
 
 
-def array_to_square(images: np.ndarray, side: int, mode: ResizeMode) -> np.ndarray:
-    """Resize every image of a uint8 or float32 array by :func:`to_square`; floats stay in [0, 1]."""
-    squares = np.empty((len(images), side, side, images.shape[3]), images.dtype)
-    for row, channel in np.ndindex(len(images), images.shape[3]):
-        plane = Image.fromarray(np.ascontiguousarray(images[row, ..., channel]))
-        squares[row, ..., channel] = to_square(plane, side, mode)
-    return np.clip(squares, 0, 1, out=squares) if images.dtype == np.float32 else squares
-
-
 def read_files(
     name: str,
     files: Sequence[File],

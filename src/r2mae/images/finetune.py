@@ -215,8 +215,12 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
         own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
+    if data is None:
+        data = pretraining.data.source
+    elif data not in SETS and Path(data).exists():
+        data = str(Path(data).absolute())
     config = FinetuneConfig.make(
-        data=_absolute_source(data) if data is not None else pretraining.data.source,
+        data=data,
         run=str(folder.path.absolute()),
         weights=weights,
         **own,
@@ -294,9 +298,3 @@ class _ProgressReporter:
 
     def stop(self) -> None:
         self.progress(self.total, self.total)
-
-
-def _absolute_source(data: str) -> str:
-    """Return the absolute path of data, or the name of a named set."""
-    path = Path(data)
-    return data if data in SETS or not path.exists() else str(path.absolute())

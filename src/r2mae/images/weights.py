@@ -115,11 +115,6 @@ def unwrapped(state: Mapping[str, Tensor]) -> State:
     return dict(state)
 
 
-def is_transformers(names: Iterable[str]) -> bool:
-    """Return whether names are those of a ViT of transformers."""
-    return any(name.removeprefix(_VIT) == _STOCK_PATCHES for name in names)
-
-
 def from_transformers(state: Mapping[str, Tensor]) -> State:
     """Rename the parameters of a ViT of transformers; those that we do not have keep their names."""
     found: State = {}
@@ -252,7 +247,7 @@ def read_weights(path: str | Path) -> Weights:
         read = _read_folder(place)
     else:
         state = unwrapped(_read_file(place))
-        if is_transformers(state):
+        if _STOCK_PATCHES in state:
             read = Weights(place, "transformers", from_transformers(state), (place,))
         else:
             decoder = any(name.startswith("decoder_") for name in state)
