@@ -440,9 +440,8 @@ def _gather(
     """Return the images that can be decoded, and which of `files` they are; for the rest see :func:`read_files`."""
     if how.cache == "mmap" and (entry := _cache_entry(files, how)).is_dir():
         return _cached(entry)
-    broken: dict[int, BrokenFileError] = {}
-    shape, sound = _survey(files, how, broken, headers)
-    size, cache = math.prod(shape) * len(sound), how.cache
+    found = _Survey(files, how, headers)
+    size, cache = math.prod(found.shape) * len(found.sound), how.cache
     if cache == "auto":
         cache = "memory" if arrays.fits_memory(size) else "none"
         if cache == "none":
@@ -454,87 +453,80 @@ def _gather(
         smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
         advice = f"give {smaller}, or add --cache mmap or --cache none"
         arrays.check_memory(name, size, advice if how.advised else "give fewer or smaller images")
-        images = np.empty((len(sound), *shape), np.uint8)
-        kept = _fill(images, files, shape, sound, how, broken)
+        images = np.empty((len(found.sound), *found.shape), np.uint8)
+        kept = found.decode_into(images)
         return images[: len(kept)], kept
     if cache == "none" and not how.skip_broken:
-        _check_broken(broken, files, how)
-        return DecodedImages(files, shape, how, sound), sound
+        found.check_broken()
+        return DecodedImages(files, found.shape, how, found.sound), found.sound
     entry = _cache_entry(files, replace(how, cache=cache))
     with create_once(entry) as unfinished:
         if unfinished is not None:
-            mapped = _reserve(unfinished / _PIXELS, (len(sound), *shape)) if cache == "mmap" else None
-            np.save(unfinished / _ROWS, _fill(mapped, files, shape, sound, how, broken))
+            mapped = _reserve(unfinished / _PIXELS, (len(found.sound), *found.shape)) if cache == "mmap" else None
+            np.save(unfinished / _ROWS, found.decode_into(mapped))
             if mapped is not None:
                 mapped.flush()
     if cache == "mmap":
         return _cached(entry)
     kept = np.load(entry / _ROWS, allow_pickle=False)
-    return DecodedImages(files, shape, how, kept), kept
+    return DecodedImages(files, found.shape, how, kept), kept
 
 
-def _survey(
-    files: Sequence[File], how: Reading, broken: dict[int, BrokenFileError], known: Int64[np.ndarray, "n 3"] | None
-) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
-    """Return the common shape of the images, and which of them have a readable header."""
-    headers = np.zeros((len(files), 3), np.int64) if known is None else known.copy()
-    unknown = np.flatnonzero(headers[:, 0] == 0)
-    headers[unknown], errors = headers_of([files[row] for row in unknown.tolist()])
-    broken.update({int(unknown[place]): error for place, error in errors.items()})
-    sound = np.flatnonzero(headers[:, 0])
-    if not len(sound):
-        _check_broken(broken, files, how)
-    channels = 1 if headers[sound, 2].all() else 3
-    if how.resize is not None:
-        return (how.resize, how.resize, channels), sound
-    width, height = headers[sound[0], :2].tolist()
-    for other in sound[(headers[sound, :2] != (width, height)).any(axis=1)].tolist():
-        how_to = ", for example by --resize N" if how.advised else ""
-        raise UserError(
-            f"{files[other]} is {headers[other, 0]} x {headers[other, 1]} pixels but {files[int(sound[0])]} is "
-            f"{width} x {height}: bring all to one size{how_to}"
-        )
-    return (height, width, channels), sound
+class _Survey:
+    """The common `shape` of images, the rows of those with a readable header (`sound`), and the errors of broken ones.
 
+    `known` are headers, with zeros for unknown ones.
+    """
 
-def _fill(
-    images: UInt8[np.ndarray, "n height width channels"] | None,
-    files: Sequence[File],
-    shape: Shape,
-    sound: Int64[np.ndarray, " n"],
-    how: Reading,
-    broken: dict[int, BrokenFileError],
-) -> Int64[np.ndarray, " kept"]:
-    """Decode into an array, or only to find broken files; return the rows of the images at the start of the array."""
+    def __init__(self, files: Sequence[File], how: Reading, known: Int64[np.ndarray, "n 3"] | None) -> None:
+        self.files, self.how = files, how
+        headers = np.zeros((len(files), 3), np.int64) if known is None else known.copy()
+        unknown = np.flatnonzero(headers[:, 0] == 0)
+        headers[unknown], errors = headers_of([files[row] for row in unknown.tolist()])
+        self.broken = {int(unknown[place]): error for place, error in errors.items()}
+        self.sound = np.flatnonzero(headers[:, 0])
+        if not len(self.sound):
+            self.check_broken()
+        width, height = headers[self.sound[0], :2].tolist() if how.resize is None else (how.resize, how.resize)
+        self.shape = (height, width, 1 if headers[self.sound, 2].all() else 3)
+        other = self.sound[(headers[self.sound, :2] != (width, height)).any(axis=1)]
+        if how.resize is None and len(other):
+            how_to = ", for example by --resize N" if how.advised else ""
+            raise UserError(
+                f"{files[int(other[0])]} is {headers[other[0], 0]} x {headers[other[0], 1]} pixels but "
+                f"{files[int(self.sound[0])]} is {width} x {height}: bring all to one size{how_to}"
+            )
 
-    def decode_one(place: int) -> None:
-        made = decode(files[int(sound[place])], shape, how)
-        if images is not None:
-            images[place] = made
+    def decode_into(self, images: UInt8[np.ndarray, "n height width channels"] | None) -> Int64[np.ndarray, " kept"]:
+        """Decode into an array, or only to find broken files; return the rows of the images at its start."""
 
-    label = "decoding" if len(sound) >= _LONG and sys.stderr.isatty() else None
-    errors = in_threads(decode_one, len(sound), label=label)
-    broken.update({int(sound[place]): error for place, error in errors.items()})
-    _check_broken(broken, files, how)
-    kept = np.delete(np.arange(len(sound)), list(errors))
-    if images is not None and errors:
-        for place, source in enumerate(kept.tolist()):  # never before `place`
-            images[place] = images[source]
-    return sound[kept]
+        def decode_one(place: int) -> None:
+            made = decode(self.files[int(self.sound[place])], self.shape, self.how)
+            if images is not None:
+                images[place] = made
 
+        label = "decoding" if len(self.sound) >= _LONG and sys.stderr.isatty() else None
+        errors = in_threads(decode_one, len(self.sound), label=label)
+        self.broken |= {int(self.sound[place]): error for place, error in errors.items()}
+        self.check_broken()
+        kept = np.delete(np.arange(len(self.sound)), list(errors))
+        if images is not None and errors:
+            for place, source in enumerate(kept.tolist()):  # never before `place`
+                images[place] = images[source]
+        return self.sound[kept]
 
-def _check_broken(broken: dict[int, BrokenFileError], files: Sequence[File], how: Reading) -> None:
-    """Raise a UserError with the first names and the count of broken files, unless they are skipped and not all."""
-    count = len(files)
-    if len(broken) == count:
-        raise UserError(f"{broken[0]}; none of the {count:,} files can be decoded: replace them")
-    if not broken or how.skip_broken:
-        return
-    rows = sorted(broken)
-    hint = ", or skip broken files with --skip-broken" if how.advised else ""
-    if len(rows) > 1:
-        hint = f"; {len(rows):,} of {count:,} files cannot be decoded: {listed([files[row] for row in rows])}{hint}"
-    raise UserError(f"{broken[rows[0]]}{hint}")
+    def check_broken(self) -> None:
+        """Refuse broken files with their first names and count, unless they are skipped and not all."""
+        count, rows = len(self.files), sorted(self.broken)
+        if len(rows) == count:
+            raise UserError(f"{self.broken[0]}; none of the {count:,} files can be decoded: replace them")
+        if not rows or self.how.skip_broken:
+            return
+        hint = ", or skip broken files with --skip-broken" if self.how.advised else ""
+        if len(rows) > 1:
+            names = listed([self.files[row] for row in rows])
+            hint = f"; {len(rows):,} of {count:,} files cannot be decoded: {names}{hint}"
+        raise UserError(f"{self.broken[rows[0]]}{hint}")
 
 
 def _reserve(file: Path, shape: tuple[int, ...]) -> np.memmap:
