@@ -1,6 +1,6 @@
 """The domain `images`: its interface for the layers above. torch is imported only for data or models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from r2mae.evaluation.bn_statistics import BnStatistics
     from r2mae.evaluation.examples import Examples
-    from r2mae.evaluation.items import ItemRecorder
     from r2mae.images.batches import ImageData
     from r2mae.images.task import ImageTask
     from r2mae.training.initial import Origin
@@ -197,19 +195,16 @@ class ImagesDomain(Domain):
         model: "nn.Module",
         data: "ImageData",
         *,
-        probe: Literal["head", "logistic"] = "head",
-        bn_statistics: "BnStatistics | None" = None,
         finetune_epochs: float | None = None,
         finetune_recipe: str | None = None,
         kept: Path | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        items: "ItemRecorder | None" = None,
+        **options: Any,
     ) -> dict[str, float]:
         """Measure a pretrained model on the test images; with fine-tuning, in a run folder next to `kept`."""
         from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
-        if bn_statistics is not None and "bn_statistics" in config.model.ignores:
+        if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
         asked = {"finetune_epochs": finetune_epochs, "finetune_recipe": finetune_recipe}
         asked = {name: value for name, value in asked.items() if value is not None}
@@ -218,12 +213,10 @@ class ImagesDomain(Domain):
         epochs = config.evaluation.finetune_epochs
         if epochs:
             check_classes(config.data.source, data.splits)  # before the long part
-        scores = evaluate(
-            config, task, model, data, probe=probe, bn_statistics=bn_statistics, progress=progress, items=items
-        )
+        scores = evaluate(config, task, model, data, **options)
         if not epochs:
             return scores
-        return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
+        return scores | finetune_scores(config, data.splits, epochs, kept, progress=options.get("progress"))
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
         """Return the accuracies of probe and neighbours, and the reconstruction errors."""
