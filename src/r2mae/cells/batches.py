@@ -11,7 +11,7 @@ from torch import Tensor
 
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.counts import ENTRY
-from r2mae.cells.donors import check_probes, rule_columns
+from r2mae.cells.donors import check_probes
 from r2mae.cells.table import CellTable, check_columns, load_cells
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
@@ -24,9 +24,6 @@ class CellBatches(Batches):
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
         self.counts, self._batch = table.counts, table.batch
         self.rows = rows
-
-    def __repr__(self) -> str:
-        return f"CellBatches({len(self):,} cells)"
 
     def __len__(self) -> int:
         """Return the number of cells."""
@@ -100,9 +97,6 @@ class CellData(Data):
     validation: CellBatches | None
     architecture: dict[str, Any]
 
-    def __repr__(self) -> str:
-        return f"CellData({self.table!r}, train={self.train!r}, validation={self.validation!r})"
-
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on cells and genes that were omitted or filled in."""
@@ -123,7 +117,7 @@ def load_data(config: CellsConfig) -> CellData:
         layer=config.data.layer,
         batch_key=config.data.batch_key,
         donor_key=config.data.donor_key,
-        columns=columns_of(config),
+        columns=(*config.data.labels, *config.data.regress),
         n_top_genes=config.data.n_top_genes,
         min_genes=config.data.min_genes,
     )
@@ -142,11 +136,6 @@ def _note_on_length(config: CellsConfig, cells: int) -> tuple[str, ...]:
         f"principal components after {LEAST_STEPS // 2} steps, and not after {LEAST_STEPS}: "
         f"pass --steps {LEAST_STEPS}",
     )
-
-
-def columns_of(config: CellsConfig) -> tuple[str, ...]:
-    """Return the columns of obs that probes and their rules use, as far as the configuration alone tells."""
-    return (*config.data.labels, *config.data.regress, *rule_columns(config))
 
 
 def load_other_data(
@@ -183,7 +172,7 @@ def load_other_data(
             lacks[column] = str(error).removeprefix(f"{table.name}: ")
     config = _without_probes(config, lacks)
     notes = (*table.notes, *(f"{name}: no probe, as {lack}" for name, lack in lacks.items()))
-    notes += check_columns(table, None, config.data.donor_key, columns_of(config))
+    notes += check_columns(table, None, config.data.donor_key, (*config.data.labels, *config.data.regress))
     table = replace(table, notes=notes + check_probes(table, config))
     cells = CellBatches(table)
     return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
