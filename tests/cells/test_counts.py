@@ -6,7 +6,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from r2mae.cells.counts import Counts, Totals, blocks, check_counts
-from r2mae.cells.sources import Source
+from r2mae.cells.table import Source
 from r2mae.errors import UserError
 
 DENSE = np.random.default_rng(3).poisson(0.6, (9, 7)).astype(np.float32)

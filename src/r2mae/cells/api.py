@@ -11,12 +11,10 @@ import pandas as pd
 import torch
 from jaxtyping import Float32, Int64
 
-from r2mae.cells.batches import split_data
+from r2mae.cells.batches import batches_of, embed_rows, split_data
 from r2mae.cells.config import LEAST_STEPS, CellsConfig, CellsDataConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.embed import batches_of, embed_rows
-from r2mae.cells.sources import IN_MEMORY, RAW, named_layer
-from r2mae.cells.table import CellTable, align_batches, load_cells, log_notes, with_batches
+from r2mae.cells.table import IN_MEMORY, RAW, CellTable, align_batches, load_cells, log_notes, named_layer, with_batches
 from r2mae.cells.trained import InMemoryDomain, QueryDomain, TrainedModel, load_trained, save_trained
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation

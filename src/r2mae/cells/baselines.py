@@ -26,7 +26,7 @@ from r2mae.cells.evaluate import (
     masked_gene_losses,
     reconstruction_scores,
 )
-from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
+from r2mae.cells.table import memory_limit, opened, path_of, read_element, read_obs
 from r2mae.cells.task import CSR, CountModel, GeneTask, dense
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.gaussian import GaussianConditionalMean

@@ -1,21 +1,28 @@
 """The cells of a run, and mini-batches of them in CSR form, which the task makes dense on the device."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float32, Int64
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.counts import ENTRY
 from r2mae.cells.donors import check_probes
-from r2mae.cells.table import CellTable, check_columns, load_cells
+from r2mae.cells.table import CellTable, check_columns, load_cells, log_notes
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, Data
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
+
+if TYPE_CHECKING:
+    from r2mae.cells.task import CountModel, GeneTask
+
+_BATCH = 2048
 
 
 class CellBatches(Batches):
@@ -210,3 +217,66 @@ def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsC
         "batches": list(batches),
         **settings,
     }
+
+
+def batches_of(
+    table: CellTable, device: torch.device, size: int = _BATCH, rows: Int64[np.ndarray, " n"] | None = None
+) -> Iterator[dict[str, Tensor]]:
+    """Yield a table's cells (or some of them) in order, on the device."""
+    batches = CellBatches(table, rows)
+    for first in range(0, len(batches), size):
+        indices = np.arange(first, min(first + size, len(batches)))
+        yield to_device(batches.batch(indices, EVALUATION_KEY.rows(first)), device)
+
+
+def embed_rows(
+    task: "GeneTask",
+    model: "CountModel",
+    table: CellTable,
+    rows: Int64[np.ndarray, " n"] | None = None,
+    size: int = _BATCH,
+) -> Float32[np.ndarray, "n latent"]:
+    """Embed cells of a table (by default all), without a mask, `size` cells at a time.
+
+    The table's batches must be numbered as in the model.
+    """
+    device = next(model.parameters()).device
+    hidden = torch.from_numpy(table.missing).to(device) if len(table.missing) else None
+    with evaluating(model), torch.no_grad():
+        parts = [task.embed(model, batch, hidden).float().cpu() for batch in batches_of(table, device, size, rows)]
+    return torch.cat(parts).numpy()
+
+
+def embed_source(
+    config: CellsConfig,
+    task: "GeneTask",
+    model: "CountModel",
+    source: str,
+    *,
+    transform_batch: str | None = None,
+    layer: str | None = None,
+) -> dict[str, np.ndarray]:
+    """Embed the cells of a named set or path: `embedding`, `cells` (their names), and each label column that exists.
+
+    `transform_batch` is as in :func:`r2mae.cells.table.align_batches`; `layer` is by default that of the run.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.cells.table.load_cells`.
+    """
+    data = config.data if layer is None else replace(config.data, layer=layer)
+    mapped = load_cells(
+        source, layer=data.layer, batch_key=data.batch_key, genes=model.gene_names, batches=model.batch_names,
+        transform_batch=transform_batch,
+    )  # fmt: skip
+    table = log_notes(mapped)
+    copied = (*data.labels, *data.regress, *filter(None, (data.donor_key,)))
+    arrays: dict[str, np.ndarray] = {
+        "embedding": embed_rows(task, model, table),
+        "cells": table.obs.index.to_numpy().astype(str),
+    }
+    for column in copied:
+        if column in table.obs:
+            arrays[column] = table.obs[column].astype(str).to_numpy().astype(str)
+    return arrays

@@ -56,7 +56,7 @@ class Mapped:
 
 def _write_h5ad(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
     """Write the source with ``.obsm["X_r2mae"]`` as .h5ad."""
-    from r2mae.cells.embed import write_h5ad
+    from r2mae.cells.table import write_h5ad
 
     write_h5ad(output, arrays, source)
 
@@ -121,7 +121,7 @@ class CellsDomain(Domain):
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of the file, or for a named set with a checksum its name."""
-        from r2mae.cells.sources import path_of
+        from r2mae.cells.table import path_of
         from r2mae.fingerprint import fingerprint
 
         known = config.data.source in SETS and all(file.sha256 for file in SETS[config.data.source].files)
@@ -129,7 +129,7 @@ class CellsDomain(Domain):
 
     def check_source(self, config: CellsConfig) -> None:
         """Refuse data that do not exist, without importing torch or anndata."""
-        from r2mae.cells.sources import path_of
+        from r2mae.cells.table import path_of
 
         path_of(config.data.source)
 
@@ -204,7 +204,7 @@ class CellsDomain(Domain):
 
     def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
         """Return :data:`BASELINES` and the keys of the file's ``.obsm``; mean and gaussian need validation cells."""
-        from r2mae.cells.sources import opened, path_of
+        from r2mae.cells.table import opened, path_of
 
         with opened(path_of(config.data.source)) as store:
             stored = tuple(str(key) for key in store.get("obsm", {}))
@@ -254,7 +254,7 @@ class CellsDomain(Domain):
 
     def annotations(self, source: str) -> "pd.DataFrame":
         """Return obs of a file, without its counts."""
-        from r2mae.cells.sources import read_obs
+        from r2mae.cells.table import read_obs
 
         return read_obs(source)
 
@@ -273,7 +273,7 @@ class CellsDomain(Domain):
         The encoder uses `transform_batch` for cells whose batch is unknown to the model. `layer` is the layer with the
         counts of this file ("X" for X), by default that of the run.
         """
-        from r2mae.cells.embed import embed_source
+        from r2mae.cells.batches import embed_source
 
         return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
 

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int64
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from r2mae.cells.batches import embed_rows
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import ProbeCells, probe_cells
-from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
