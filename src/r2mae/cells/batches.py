@@ -1,6 +1,6 @@
 """The cells of a run, and mini-batches of them in CSR form, which the task makes dense on the device."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.counts import ENTRY
 from r2mae.cells.donors import check_probes
+from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.cells.table import CellTable, check_columns, load_cells, log_notes
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from r2mae.cells.task import CountModel, GeneTask
 
 _BATCH = 2048
+# Fields of a configuration that name columns and layers of a file.
+_FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 
 class CellBatches(Batches):
@@ -146,9 +149,17 @@ def _note_on_length(config: CellsConfig, cells: int) -> tuple[str, ...]:
 
 
 def load_other_data(
-    config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
+    config: CellsConfig,
+    source: str,
+    architecture: Mapping[str, Any],
+    *,
+    transform_batch: str | None = None,
+    layer: str | None = None,
 ) -> tuple[CellsConfig, CellData]:
-    """Read external cells, mapped onto the genes and batches of a run. All of them are validation cells.
+    """Read external cells, mapped onto a model's genes and batches by name. All of them are validation cells.
+
+    Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors of
+    these cells. `transform_batch` and `layer` are as in :func:`embed_source`.
 
     Probes that are impossible for these cells are omitted with a note, so that everything else can be measured: those
     of columns that obs lacks, or that have fewer than two values. If the donor column or a column of a rule is missing,
@@ -166,7 +177,11 @@ def load_other_data(
     UserError
         As :func:`r2mae.cells.table.load_cells`.
     """
-    own = config.data
+    fields: dict[str, Any] = {}
+    if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
+        fields = {name: SET_DEFAULTS[source].get(name, CellsConfig.default_of(name)) for name in _FILE_FIELDS}
+    config = config.replace(data=source, **fields, **({} if layer is None else {"layer": layer}))
+    genes, batches, own = tuple(architecture["genes"]), tuple(architecture["batches"]), config.data
     table = load_cells(
         own.source, layer=own.layer, batch_key=own.batch_key, genes=genes, batches=batches,
         transform_batch=transform_batch,

@@ -80,12 +80,9 @@ class CellsDataConfig(DataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_rules()
         for entry in self.max_cells:
             if not re.fullmatch(r".+=[1-9]\d*", entry):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
-
-    def _check_rules(self) -> None:
         for name in ("exclude", "only"):
             for entry in getattr(self, name):
                 if not all(entry.partition("=")):

@@ -33,12 +33,9 @@ if TYPE_CHECKING:
 
     from r2mae.cells.batches import CellData
     from r2mae.cells.task import CountModel, GeneTask
-    from r2mae.evaluation.items import ItemRecorder
     from r2mae.training.initial import Origin
 
 _PAPER = {"n_hidden": 2000, "n_latent": 1000, "batch_size": 400, "weight_decay": 1e-4}
-# Fields of a configuration that name columns and layers of a file.
-_FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 
 @dataclass(frozen=True)
@@ -174,31 +171,11 @@ class CellsDomain(Domain):
             raise UserError("this model has no batch statistics: omit --bn-statistics")
         return evaluate(config, task, model, data, **options)
 
-    def load_other_data(
-        self,
-        config: CellsConfig,
-        source: str,
-        architecture: Mapping[str, Any],
-        *,
-        transform_batch: str | None = None,
-        layer: str | None = None,
-    ) -> "tuple[CellsConfig, CellData]":
-        """Read external cells for :meth:`evaluate`, mapped onto the model's genes and batches by name.
-
-        Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors
-        of these cells. A probe that is impossible for them is omitted with a note. Reconstruction is measured on all
-        cells. `transform_batch` and `layer` are as in :meth:`embed`.
-        """
+    def load_other_data(self, *arguments: Any, **options: Any) -> "tuple[CellsConfig, CellData]":
+        """Read external cells for :meth:`evaluate`; see :func:`r2mae.cells.batches.load_other_data`."""
         from r2mae.cells.batches import load_other_data
 
-        own: dict[str, Any] = {}
-        if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
-            own = {name: CellsConfig.default_of(name) for name in _FILE_FIELDS}
-            own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _FILE_FIELDS}
-        config = config.replace(data=source, **own)
-        config = config if layer is None else config.replace(layer=layer)
-        genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return load_other_data(config, genes, batches, transform_batch)
+        return load_other_data(*arguments, **options)
 
     default_baselines = ("mean",)
 
@@ -231,19 +208,11 @@ class CellsDomain(Domain):
         both = config.evaluation.bn_statistics == "both"
         return ("masked_loss", AS_TRAINED + "masked_loss") if both else ("masked_loss",)
 
-    def score_baseline(
-        self,
-        config: CellsConfig,
-        name: str,
-        data: "CellData",
-        *,
-        items: "ItemRecorder | None" = None,
-        **options: Any,
-    ) -> dict[str, float]:
+    def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
         """Measure a baseline by those scores of :meth:`evaluate` that it can have."""
         from r2mae.cells.baselines import baseline_scores
 
-        return baseline_scores(data.table, config, name, items=items, **options)
+        return baseline_scores(data.table, config, name, **options)
 
     exporters = (Exporter(".h5ad", _write_h5ad), NPZ)
 
@@ -258,24 +227,11 @@ class CellsDomain(Domain):
 
         return read_obs(source)
 
-    def embed(
-        self,
-        config: CellsConfig,
-        task: "GeneTask",
-        model: "CountModel",
-        source: str,
-        *,
-        transform_batch: str | None = None,
-        layer: str | None = None,
-    ) -> "dict[str, np.ndarray]":
-        """Embed the cells of a file, mapped onto the training genes and batches.
-
-        The encoder uses `transform_batch` for cells whose batch is unknown to the model. `layer` is the layer with the
-        counts of this file ("X" for X), by default that of the run.
-        """
+    def embed(self, *arguments: Any, **options: Any) -> "dict[str, np.ndarray]":
+        """Embed the cells of a file; see :func:`r2mae.cells.batches.embed_source`."""
         from r2mae.cells.batches import embed_source
 
-        return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
+        return embed_source(*arguments, **options)
 
 
 DOMAIN = CellsDomain()

@@ -90,18 +90,13 @@ def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
         codes[kept] = inverse
     strata = _stratum_of_donors(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
-    test = choose_test_donors(names, strata, config.data.test_donors, key)
+    test = choose_test_donors(strata, config.data.test_donors, key)
     return DonorSplit(names, codes, test, config.data.donor_key is not None, notes, rules)
 
 
-def choose_test_donors(
-    names: Sequence[str], strata: Sequence[str], test_fraction: float, key: Key
-) -> Bool[np.ndarray, " donors"]:
-    """Choose the test donors, in about the same proportion in every stratum.
-
-    `names` and `strata` have an entry for each donor; `test_fraction` is that of the donors.
-    """
-    n = len(names)
+def choose_test_donors(strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
+    """Choose the test donors, a fraction of all, in about the same proportion in every stratum (one for each donor)."""
+    n = len(strata)
     wanted = min(max(int(np.floor((1 - test_fraction) * n + 1e-9)), 1), n - 1) if n > 1 else n
     values, stratum = np.unique(np.asarray(strata, dtype=str), return_inverse=True)
     size = np.bincount(stratum, minlength=len(values))
