@@ -137,13 +137,32 @@ class CellsDomain(Domain):
             check_init(config)
 
     def load_initial_weights(self, config: CellsConfig, model: "nn.Module") -> "Origin | None":
-        """Load the weights that `init` names into a fresh model."""
+        """Let a fresh model begin with the weights of the run that `init` names; refuse one with none of its genes."""
         if config.init is None:
             return None
-        from r2mae.cells.trained import load_initial_weights
+        from r2mae.cells.table import listed
+        from r2mae.cells.task import CountModel, copy_weights
+        from r2mae.training.initial import Origin
+        from r2mae.training.saving import load_model
 
         check_init(config)
-        return load_initial_weights(config, model)
+        assert isinstance(model, CountModel)
+        folder = RunFolder(str(config.init))
+        _, _, other = load_model(folder.path, self)
+        new = sorted({*model.gene_names} - {*other.gene_names})
+        number = len(model.gene_names)
+        if len(new) == number:
+            raise UserError(
+                f"{folder.path} (init) has none of the run's genes (its first is {other.gene_names[0]!r}, the first "
+                f"here {model.gene_names[0]!r}): name genes in var_names as there"
+            )
+        copy_weights(model, other)
+        notes = [f"it has {number - len(new):,} of the run's {number:,} genes"]
+        if new:
+            notes.append(f"new genes, with random weights: {listed(new)}")
+        if len(model.batch_names) > 1 and (new := sorted({*model.batch_names} - {*other.batch_names})):
+            notes.append(f"new batches, with the mean weights of its batches: {listed(new)}")
+        return Origin(folder.path, (folder.weights,), "r2mae", tuple(notes))
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
