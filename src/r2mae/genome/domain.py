@@ -192,8 +192,7 @@ class GenomeDomain(Domain):
         **variants: Any,
     ) -> dict[str, float]:
         """Return the scores of a pretrained model on held-out windows (with `curve`), and on variants if any."""
-        from r2mae.genome.evaluate import evaluate
-        from r2mae.genome.variants.evaluate import model_scores
+        from r2mae.genome.evaluate import evaluate, model_scores
 
         config = config.with_measurement(**variants)
         found = {} if config.evaluation.variants is None else model_scores(config, model, data, progress=progress)
@@ -215,8 +214,7 @@ class GenomeDomain(Domain):
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
     ) -> dict[str, float]:
         """Return the scores of a baseline, as :meth:`evaluate` of a model; columns of variants only on variants."""
-        from r2mae.genome.evaluate import baseline_scores
-        from r2mae.genome.variants.evaluate import baseline_variants
+        from r2mae.genome.evaluate import baseline_scores, baseline_variants
 
         found = {} if config.evaluation.variants is None else baseline_variants(config, name, data)
         windows = curve and name in ("alignment", "composition")

@@ -1,4 +1,4 @@
-"""Apply models and baselines of genomes to windows: loss and accuracy of hidden bases by mask ratio, and embeddings.
+"""Apply models and baselines of genomes: loss and accuracy of hidden bases by mask ratio, variants, and embeddings.
 
 An embedding is the mean of the last hidden states over the target's bases, without a mask.
 """
@@ -18,13 +18,17 @@ from r2mae.errors import UserError
 from r2mae.genome.batches import GenomeData, WindowBatches, unweighted, windows_of
 from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
+from r2mae.genome.score import site_scorer
 from r2mae.genome.store.alignment import open_store
 from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import BASES, LETTERS
 from r2mae.genome.task import AlignmentTask, HiddenBases
+from r2mae.genome.variants.files import Logs, Numbers, SiteLogs
+from r2mae.genome.variants.labelled import measure_variants
 from r2mae.masking.keys import Key
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
+_PSEUDOCOUNT = 0.25
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
 _ROWS = 64
 _ENOUGH_WINDOWS = 500  # fewer windows are masked several times
@@ -144,6 +148,55 @@ def alignment_logs(corrupted: HiddenBases, prior: Float64[Tensor, "4"]) -> Float
     counts = one_hot(tokens, len(LETTERS))[..., :BASES].sum(2).double() + prior
     logs: Tensor = (counts / counts.sum(-1, keepdim=True)).log()
     return logs
+
+
+def model_scores(
+    config: GenomeConfig,
+    model: AlignmentTransformer,
+    data: GenomeData,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """Measure a model on the variants that the configuration names; see :func:`measure_variants`."""
+    with evaluating(model):
+        logs = site_scorer(data.store, model, config.data.window, progress=progress)
+        return measure_variants(config.evaluation, data.store, data.held_out, logs)
+
+
+def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
+    """Measure a baseline on the variants that the configuration names, as :func:`model_scores` does.
+
+    It is ``alignment``, ``composition``, or a column of the file: high values are harmful, as those of phyloP and CADD.
+    """
+    known = {"alignment": _site_frequencies, "composition": _site_composition}
+    predictor = known[name](data) if name in known else name
+    return measure_variants(config.evaluation, data.store, data.held_out, predictor)
+
+
+def _site_frequencies(data: GenomeData) -> SiteLogs:
+    """Return logarithms of how often the aligned species have each base at a site.
+
+    The pseudocount is a quarter for each base: divided as the composition, it would rank the many alternatives that no
+    species has by their letter. Species are those that the model is shown; where it is shown none, all of the store.
+    """
+    names = tuple(data.architecture["species"])
+    columns = data.store.columns(names) if names else None
+
+    def logs(contigs: Numbers, positions: Numbers) -> Logs:
+        tokens = torch.from_numpy(data.store.windows(contigs, positions, 1)[:, 0, 1:])
+        if columns is not None:
+            tokens = tokens[:, columns]
+        counts = one_hot(tokens.long(), len(LETTERS))[..., :BASES].sum(1)
+        # Not divided by their sum: equal counts have to give equal scores, to the last bit.
+        return np.asarray((counts + _PSEUDOCOUNT).log().float())
+
+    return logs
+
+
+def _site_composition(data: GenomeData) -> SiteLogs:
+    """Return logarithms of the composition of the training windows, the same at every site."""
+    shares: Float32[np.ndarray, " 4"] = composition(data).log().float().numpy()
+    return lambda contigs, positions: np.broadcast_to(shares, (len(contigs), BASES))
 
 
 def embed_windows(

@@ -13,7 +13,6 @@ from typing import IO, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
 
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
@@ -21,14 +20,17 @@ from r2mae.files import check_output_is_not_source, exclusive, read_json, write_
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.alignment import AlignmentStore, open_store
-from r2mae.genome.store.intervals import POSITION, SHIFT, read_regions
+from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS, MASK, reverse_complement
 from r2mae.genome.variants.files import (
     REASONS,
+    Logs,
+    Numbers,
     Scored,
-    Substitutions,
+    SiteLogs,
     check_output,
     open_variants,
+    scores_of,
     substitutions,
     text_file,
 )
@@ -41,11 +43,6 @@ BLOCK = 4096
 ROWS = 128
 """Windows of a forward pass."""
 _PLAN = "plan.json"
-
-Numbers = Int64[np.ndarray, " sites"]
-Logs = Float32[np.ndarray, "sites 4"]
-SiteLogs = Callable[[Numbers, Numbers], Logs]
-"""From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
 
 
 def site_scorer(
@@ -97,17 +94,6 @@ def site_scorer(
 def window_start(positions: Numbers, sizes: Numbers, length: int) -> Numbers:
     """Return where windows begin: half a window before the position, moved into the contig if it can."""
     return np.asarray(np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0)))
-
-
-def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
-    """Return log p(alt) − log p(ref) of substitutions, NaN where there is a reason; a site is predicted once."""
-    scores = np.full(len(found.reasons), np.nan, np.float32)
-    left = np.flatnonzero(found.reasons == 0)
-    if len(left):
-        sites, whose = np.unique(found.places[left], return_inverse=True)
-        table = logs(sites >> SHIFT, sites & POSITION)
-        scores[left] = table[whose, found.alts[left]] - table[whose, found.refs[left]]
-    return scores
 
 
 def _open_run(

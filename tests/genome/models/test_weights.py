@@ -149,7 +149,7 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"pytorch_model\.bin cannot be read"):
         load_initial_weights(folder, model)
     torch.save({"a": torch.zeros(1)}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="has no weights of GPN-MSA"):
+    with pytest.raises(UserError, match="as weights of GPN-MSA cannot be read"):
         load_initial_weights(folder, model)
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"holds neither model\.safetensors nor"):

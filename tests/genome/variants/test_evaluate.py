@@ -19,7 +19,7 @@ from r2mae.genome.batches import GenomeData, load_data
 from r2mae.genome.config import GenomeConfig, GenomeEvaluationConfig
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import letters
-from r2mae.genome.variants.evaluate import baseline_variants
+from r2mae.genome.evaluate import baseline_variants
 from r2mae.genome.variants.labelled import read_labelled
 from r2mae.training.loop import fit
 

@@ -3,18 +3,16 @@
 The original is a RoFormer of transformers, of the type GPNRoFormer. Its vocabulary is - A C G T ?; ours are the bases.
 """
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from r2mae.cache import create_once
 from r2mae.domains.lookup import get_domain
-from r2mae.errors import UserError
+from r2mae.errors import UserError, reading
 from r2mae.files import write_json
 from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
 from r2mae.training.folder import RunFolder
@@ -84,15 +82,12 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     species = count // 5 if isinstance(count, int) else count
     _check_sizes(folder, {**sizes, "one_hot": True, "species": species}, model)
     file, found = _read(folder)
-    try:
+    with reading(f"{file} as weights of GPN-MSA", "fetch it again"):
         state = {mine: found[theirs] for mine, theirs in _weight_names(len(model.layers)).items()}
         state |= {"decoder.weight": found[_DECODER][_BASE_ROWS], "decoder.bias": found[_BIAS][_BASE_ROWS]}
         if not all(values.isfinite().all() for values in state.values()):
             raise UserError(f"{file}: a weight is not finite (NaN or infinite): fetch it again")
         model.load_state_dict(state)
-    except (KeyError, RuntimeError, AttributeError, TypeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} is damaged or has no weights of GPN-MSA ({reason}): fetch it again") from None
     return Origin(folder, (file,), "gpn", ("its species have to be those of the store, in the same order",))
 
 
@@ -140,13 +135,10 @@ def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     )
     if file is None:
         raise UserError(f"{folder} holds neither model.safetensors nor pytorch_model.bin: fetch them")
-    try:
+    with reading(file, "fetch it again, as safetensors if it can be had"):
         if file.suffix == ".safetensors":
             return file, load_file(file)
         return file, torch.load(file, map_location="cpu", weights_only=True)  # runs no code of the file
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} cannot be read ({reason}): fetch it again, as safetensors if it can be had") from None
 
 
 def export(run: Path, output: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, reading, unknown
 from r2mae.files import read_json
 from r2mae.genome.store.tokens import SOFT, TOKEN, UNKNOWN, reverse_complement
 
@@ -234,10 +234,8 @@ class AlignmentStore:
 
     def _map(self, name: str, shape: tuple[int, ...], dtype: str = "uint8") -> np.ndarray:
         """Map a file for reading at random places."""
-        try:
+        with reading(self.folder / name, "delete the store and make it again"):
             found = np.lib.format.open_memmap(self.folder / name, mode="r")
-        except (OSError, ValueError) as error:
-            raise damaged(self.folder, f"{name} cannot be read: {' '.join(str(error).split())[:80]}") from None
         if found.dtype != dtype or found.shape != shape or not found.flags.c_contiguous:
             raise damaged(self.folder, f"{name} is {found.dtype} of shape {found.shape}, not {dtype} of {shape}")
         if hasattr(mmap, "MADV_RANDOM"):
