@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from r2mae.errors import UserError
 from r2mae.genome.batches import GenomeData, WindowBatches, unweighted, windows_of
-from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
+from r2mae.genome.config import GenomeConfig
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.score import site_scorer
 from r2mae.genome.store.alignment import open_store
@@ -40,28 +40,34 @@ Predict = Callable[[HiddenBases], Float[Tensor, "batch most bases"]]
 
 
 def evaluate(
+    config: GenomeConfig,
     task: AlignmentTask,
     model: AlignmentTransformer,
     data: GenomeData,
     *,
-    windows: int = MOST_WINDOWS,
+    curve: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Return the scores of a pretrained model on the test windows, or without any on the validation windows.
+    """Return the scores of a pretrained model, on variants if the configuration names some, and on windows.
 
-    These are ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
-    ``accuracy_0.15`` and so on. There are none if no windows are held out. At most so many windows are used, evenly
-    spaced; `progress` is called with the number that is done, and the total.
+    Those of variants are of :func:`measure_variants`. Those of windows (with `curve`) are ``masked_loss`` (nats per
+    hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``, ``accuracy_0.15`` and so on. They
+    are measured on the test windows, or without any on the validation windows, evenly spaced; there are none if no
+    windows are held out. `progress` is called with the number of sites or windows that is done, and the total.
     """
-    if data.measured is None:
-        return {}
+    found = {}
     with evaluating(model):
-        return curve_scores(
-            lambda corrupted: task.forward(model, corrupted).prediction,
-            data.measured.spread(windows),
-            device=next(model.parameters()).device,
-            progress=progress,
-        )
+        if config.evaluation.variants is not None:
+            logs = site_scorer(data.store, model, config.data.window, progress=progress)
+            found = measure_variants(config.evaluation, data.store, data.held_out, logs)
+        if curve and data.measured is not None:
+            found |= curve_scores(
+                lambda corrupted: task.forward(model, corrupted).prediction,
+                data.measured.spread(config.evaluation.eval_windows),
+                device=next(model.parameters()).device,
+                progress=progress,
+            )
+    return found
 
 
 @torch.no_grad()
@@ -111,16 +117,26 @@ def _sums(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases)
 
 
 def baseline_scores(
-    name: str, data: GenomeData, *, windows: int = MOST_WINDOWS, progress: Callable[[int, int], None] | None = None
+    config: GenomeConfig,
+    name: str,
+    data: GenomeData,
+    *,
+    curve: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Return the scores of a baseline, as :func:`evaluate` of a model, on the same masks.
 
-    ``alignment`` is the frequency of each base at the position among the model's species, with a pseudocount of one
-    base that is divided by the training windows' composition. For a model without aligned species, all species of the
-    store are used. ``composition`` is that composition alone.
+    In windows, ``alignment`` is the frequency of each base at the position among the model's species, with a
+    pseudocount of one base that is divided by the training windows' composition. For a model without aligned species,
+    all species of the store are used. ``composition`` is that composition alone. Any other baseline is a column of the
+    file of variants, of which high values are harmful, as those of phyloP and CADD; it has no scores in windows.
     """
-    if data.measured is None:
-        return {}
+    found, of_sites = {}, {"alignment": _site_frequencies, "composition": _site_composition}
+    if config.evaluation.variants is not None:
+        predictor = of_sites[name](data) if name in of_sites else name
+        found = measure_variants(config.evaluation, data.store, data.held_out, predictor)
+    if not curve or name not in of_sites or data.measured is None:
+        return found
     prior, measured = composition(data), data.measured
     if not data.architecture["species"]:
         measured = replace(measured, columns=None)
@@ -130,7 +146,8 @@ def baseline_scores(
             return prior.log().expand(*corrupted.columns.shape, -1)
         return alignment_logs(corrupted, prior)
 
-    return curve_scores(predict, measured.spread(windows), progress=progress)
+    windows = measured.spread(config.evaluation.eval_windows)
+    return found | curve_scores(predict, windows, progress=progress)
 
 
 def composition(data: GenomeData) -> Float64[Tensor, "4"]:
@@ -148,29 +165,6 @@ def alignment_logs(corrupted: HiddenBases, prior: Float64[Tensor, "4"]) -> Float
     counts = one_hot(tokens, len(LETTERS))[..., :BASES].sum(2).double() + prior
     logs: Tensor = (counts / counts.sum(-1, keepdim=True)).log()
     return logs
-
-
-def model_scores(
-    config: GenomeConfig,
-    model: AlignmentTransformer,
-    data: GenomeData,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, float]:
-    """Measure a model on the variants that the configuration names; see :func:`measure_variants`."""
-    with evaluating(model):
-        logs = site_scorer(data.store, model, config.data.window, progress=progress)
-        return measure_variants(config.evaluation, data.store, data.held_out, logs)
-
-
-def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
-    """Measure a baseline on the variants that the configuration names, as :func:`model_scores` does.
-
-    It is ``alignment``, ``composition``, or a column of the file: high values are harmful, as those of phyloP and CADD.
-    """
-    known = {"alignment": _site_frequencies, "composition": _site_composition}
-    predictor = known[name](data) if name in known else name
-    return measure_variants(config.evaluation, data.store, data.held_out, predictor)
 
 
 def _site_frequencies(data: GenomeData) -> SiteLogs:

@@ -142,7 +142,7 @@ def score_variants(
     Parameters
     ----------
     run, variants, output, data, column, batch_size, device
-        See :class:`r2mae.genome.options.ScoreVariants`.
+        See :class:`r2mae.genome.domain.ScoreVariants`.
     progress : callable, optional
         Called with the number of rows done and the total.
 
@@ -227,7 +227,7 @@ def write_logits(
     """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
 
     Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
-    add up to one. The number of positions is returned. For parameters see :class:`r2mae.genome.options.Logits`, and
+    add up to one. The number of positions is returned. For parameters see :class:`r2mae.genome.domain.Logits`, and
     :func:`score_variants`.
     """
     output = Path(output).expanduser()

@@ -264,7 +264,7 @@ def test_text_of_a_parquet_file_that_is_damaged(tmp_path: Path) -> None:
     places = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
     text = pa.Array.from_buffers(pa.string(), 2, [None, places, pa.py_buffer(b"A\xff")])
     pq.write_table(pa.table({"chrom": text, "pos": [1, 2], "ref": text, "alt": text}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet cannot be read"):
+    with pytest.raises(UserError, match=r"a\.parquet cannot be read"):
         open_variants(tmp_path / "a.parquet")
 
 

@@ -28,6 +28,12 @@ _EPS = 1e-12  # epsilon of layer norms, as in RoFormer
 _DEVIATION = 0.02  # standard deviation of initial weights
 _BITS = 65536
 
+Bases = Int64[Tensor, "batch length"]
+Aligned = UInt8[Tensor, "batch length others"]
+Columns = Int64[Tensor, "batch most"]
+Heads = Float[Tensor, "batch heads _ share"]
+Shape = Float[Tensor, "*shape"]
+
 
 class AlignmentTransformer(nn.Module):
     """The network of GPN-MSA, or without other species of a single sequence (DNA appendix of the paper).
@@ -50,6 +56,7 @@ class AlignmentTransformer(nn.Module):
     ) -> None:
         super().__init__()
         self.length, self.dropout = length, dropout
+        self.sizes = {"width": width, "layers": layers, "heads": heads, "inner": inner, "one_hot": one_hot}
         self.embedding = ColumnEmbedding(others, width, one_hot)
         self.layers = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(layers))
         self.transform = nn.Linear(width, width)
@@ -70,10 +77,7 @@ class AlignmentTransformer(nn.Module):
         return [*self.layers]
 
     def forward(
-        self,
-        target: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        columns: Int64[Tensor, "batch most"],
+        self, target: Bases, aligned: Aligned, columns: Columns
     ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
         """Return logits over A, C, G and T at some positions (`columns` of each row), and the last hidden states there.
 
@@ -83,11 +87,7 @@ class AlignmentTransformer(nn.Module):
         return self.head(states), states
 
     def encode(
-        self,
-        target: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        *,
-        columns: Int64[Tensor, "batch most"] | None = None,
+        self, target: Bases, aligned: Aligned, *, columns: Columns | None = None
     ) -> Float[Tensor, "batch places width"]:
         """Return the last hidden states at all positions, or only at those in `columns`."""
         length = target.shape[1]
@@ -135,9 +135,7 @@ class ColumnEmbedding(nn.Module):
             if table is not None:
                 nn.init.normal_(table, std=_DEVIATION)
 
-    def forward(
-        self, target: Int64[Tensor, "batch length"], aligned: UInt8[Tensor, "batch length others"]
-    ) -> Float[Tensor, "batch length width"]:
+    def forward(self, target: Bases, aligned: Aligned) -> Float[Tensor, "batch length width"]:
         """Embed windows of tokens, as :class:`AlignmentTransformer` takes them."""
         if aligned.shape[2] != self.others:
             raise ValueError(f"the windows have {aligned.shape[2]} aligned species, and the model takes {self.others}")
@@ -164,7 +162,7 @@ class Layer(nn.Module):
         self,
         states: Float[Tensor, "batch length width"],
         turn: tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]],
-        columns: Int64[Tensor, "batch most"] | None = None,
+        columns: Columns | None = None,
     ) -> Float[Tensor, "batch places width"]:
         """Apply the layer; with `columns` only at these positions, which attend to all positions."""
         rate = self.dropout if self.training else 0.0
@@ -189,21 +187,14 @@ def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
     return torch.outer(torch.arange(length, dtype=torch.float64), speeds).float()
 
 
-def rotate(
-    states: Float[Tensor, "batch heads length width"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]
-) -> Float[Tensor, "batch heads length width"]:
+def rotate(states: Heads, cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]) -> Heads:
     """Rotate pairs of neighbouring components by the angles of their positions (RoFormer)."""
     first, second = states[..., 0::2], states[..., 1::2]
     turned = torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)
     return turned.to(states.dtype)  # angles are float32
 
 
-def attend(
-    query: Float[Tensor, "batch heads places share"],
-    key: Float[Tensor, "batch heads length share"],
-    value: Float[Tensor, "batch heads length share"],
-    rate: float,
-) -> Float[Tensor, "batch heads places share"]:
+def attend(query: Heads, key: Heads, value: Heads, rate: float) -> Heads:
     """Return softmax(QKᵀ/√d)V of each head, with dropout of the probabilities."""
     if rate == 0 or not uses_cpu_kernels(key):
         return scaled_dot_product_attention(query, key, value, dropout_p=rate)
@@ -217,7 +208,7 @@ def uses_cpu_kernels(tensor: Tensor) -> bool:
     return known and tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
+def drop(states: Shape, rate: float) -> Shape:
     """Apply dropout; on a CPU from 16 random bits per entry.
 
     On a CPU the rate is rounded to a multiple of 2⁻¹⁶ (0.1 becomes 0.100006), and the scale matches it exactly.
@@ -227,16 +218,14 @@ def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"
     return (states * keep_factors(states.shape, rate)).to(states.dtype)
 
 
-def add_dropped(
-    residual: Float[Tensor, "*shape"], states: Float[Tensor, "*shape"], rate: float
-) -> Float[Tensor, "*shape"]:
+def add_dropped(residual: Shape, states: Shape, rate: float) -> Shape:
     """Return ``residual + drop(states, rate)``, in one pass on a CPU in 32 bits."""
     if rate in {0, 1} or not uses_cpu_kernels(states) or {residual.dtype, states.dtype} != {torch.float32}:
         return residual + drop(states, rate)
     return torch.addcmul(residual, states, keep_factors(states.shape, rate))
 
 
-def keep_factors(shape: torch.Size, rate: float) -> Float[Tensor, "*shape"]:
+def keep_factors(shape: torch.Size, rate: float) -> Shape:
     """Return 0 at dropped entries and 1/(1 − rate) at the others, in 32 bits.
 
     Torch's generator seeds numpy's fastest one, which makes bits in half the time.

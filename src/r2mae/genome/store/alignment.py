@@ -85,8 +85,8 @@ def read_layout(folder: Path) -> Layout:
             "again with r2mae data alignment build"
         )
     try:
-        values["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
         entries: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        entries["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
         found = Layout(**entries)
         is_right = (
             len(found.contigs) == len(found.lengths) == len(set(found.contigs)) > 0

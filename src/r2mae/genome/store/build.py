@@ -1,7 +1,6 @@
 """``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -35,8 +34,6 @@ _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that
 _PLAN, _GIVEN = "plan.json", "given.npy"  # of an unfinished build: what it is made of, and the reference's own FASTA
 _MOST_CONTIGS = 30  # in a table
 _NOTES = {
-    "unknown_reference_positions": "positions of the reference are unknown",
-    "soft_masked_positions": "positions are soft-masked",
     "inserted_columns": "columns were omitted, where the reference has a gap",
     "second_rows": "second rows of a species in a block were omitted",
     "without_reference": "blocks without the reference were omitted",
@@ -65,7 +62,7 @@ def build_store(
     Parameters
     ----------
     sources, out, reference, contig
-        See :class:`r2mae.genome.options.Build`.
+        See :class:`r2mae.genome.domain.Build`.
     species : path or sequence of str, optional
         Species to keep, in this order, or a file with one on each line; the reference is always the first. By default
         all, in order of appearance.
@@ -226,7 +223,6 @@ class _Builder:
         """Write the reference's column and meta.json, with counts and checksums."""
         layout, paths = self.layout, [contig_file(number) for number in range(len(self.layout.contigs))]
         reference = allocate(self.folder / REFERENCE, np.uint8, layout.positions)
-        counts = Counter({"positions": layout.positions, **self.source.counts})
         known, same = np.zeros((2, len(layout.species)), np.int64)
         for path, offset in zip(paths, layout.offsets.tolist(), strict=False):
             tokens = np.load(self.folder / path, mmap_mode="r")
@@ -235,19 +231,17 @@ class _Builder:
                 own, plain = block[:, 0], block & TOKEN
                 reference[offset + first :][: len(own)] = own
                 bases = plain[:, :1]
-                counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
-                counts["soft_masked_positions"] += int((own >= SOFT).sum())
                 known += (plain < GAP).sum(0, dtype=np.int32)
                 same += ((plain == bases) & (bases < GAP)).sum(0, dtype=np.int32)
         sync(self.folder / REFERENCE)
         sizes = {name: (self.folder / name).stat().st_size for name in (*paths, REFERENCE)}
         files = {name: (size, digest_of(self.folder / name)) for name, size in sizes.items()}
-        contents = {"files": files, "made_from": self.plan, "counts": counts, "known": known, "same": same}
+        contents = {"files": files, "made_from": self.plan, "counts": self.source.counts, "known": known, "same": same}
         write_json(self.folder / META, {"format": FORMAT, **asdict(layout), **contents})
 
 
 def build(**options: Any) -> None:
-    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.options.Build`."""
+    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.domain.Build`."""
     bars: dict[str, Callable[[int, int], None]] = {}
     with ExitStack() as stack:
 
@@ -299,6 +293,8 @@ def _print_summary(store: AlignmentStore) -> None:
     layout = store.layout
     contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
     print(f"{store.folder}: {layout.positions:,} positions of {contigs} x {len(layout.species)} species")
+    if unknown := layout.positions - layout.known[0]:
+        print(f"  {unknown:,} positions of the reference are unknown")
     for name, note in _NOTES.items():
         if layout.counts.get(name):
             print(f"  {layout.counts[name]:,} {note}")

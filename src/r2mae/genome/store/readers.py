@@ -83,20 +83,17 @@ def kind_of(path: Path) -> Kind:
         if any((path / name).is_file() for name in (".zgroup", "zarr.json")):
             return "zarr"
         raise UserError(f"{path}: is a folder: name the MAF or FASTA files in it, or a zarr group")
-    is_empty = True
+    text = b""
     for _, line in read_lines(path):
         text = line.strip()
-        is_empty &= not text
-        if text.startswith(b">"):
-            return "fasta"
-        if text.startswith(b"##maf") or text.split(None, 1)[:1] == [b"a"]:
-            return "maf"
-        if text and not text.startswith((b"#", b"track ")):
+        if text.startswith(b"##maf") or (text and not text.startswith((b"#", b"track "))):
             break
-    if is_empty:
-        raise UserError(f"{path}: is empty")
+    if text.startswith(b">"):
+        return "fasta"
+    if text.startswith(b"##maf") or text.split(None, 1)[:1] == [b"a"]:
+        return "maf"
     raise UserError(
-        f"{path}, line 1: is neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
+        f"{path}: is empty, or neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
         "give one of them"
     )
 

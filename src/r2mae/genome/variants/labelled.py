@@ -49,8 +49,8 @@ _MISSING = ("", ".", "na", "nan")
 class Labelled:
     """Variants that have a label.
 
-    The table has columns of the file as text, and 0, the alleles. Labels with two values (`binary`) are 1 and 0. Of the
-    classes, the `small` ones are not measured by themselves.
+    The table has columns of the file as text, and 0, the alleles. Labels with two values (`binary`) are 1 and 0. The
+    `classes` are those that are measured by themselves.
     """
 
     table: "pd.DataFrame"
@@ -58,7 +58,6 @@ class Labelled:
     binary: bool
     of_class: np.ndarray
     classes: tuple[str, ...]
-    small: tuple[str, ...]
 
 
 def read_labelled(settings: GenomeEvaluationConfig, more: Sequence[str] = ()) -> Labelled:
@@ -87,7 +86,7 @@ def read_labelled(settings: GenomeEvaluationConfig, more: Sequence[str] = ()) ->
                     f"{path}: column {settings.classes!r} has no {SMALLEST} labelled variants {name!r} for the "
                     f"contrast {contrast}: {nearest(name, [other for other in names if other != name])}"
                 )
-    return Labelled(table, labels, binary, of_class, classes, tuple(name for name in names if name not in classes))
+    return Labelled(table, labels, binary, of_class, classes)
 
 
 def is_large(chosen: Chosen, labels: Values, binary: bool) -> bool:
@@ -141,10 +140,9 @@ def shape_of(settings: GenomeEvaluationConfig) -> tuple[bool, tuple[str, ...]]:
 @lru_cache(maxsize=8)
 def _read_shape(settings: GenomeEvaluationConfig, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
     read = read_labelled(settings)
-    if read.small:
+    if small := ", ".join(name for name in np.unique(read.of_class) if name and name not in read.classes):
         few = f"{SMALLEST} variants of each label" if read.binary else f"{SMALLEST} variants"
-        names = ", ".join(read.small)
-        warn_once(f"{settings.variants}: classes with fewer than {few} are not measured by themselves: {names}")
+        warn_once(f"{settings.variants}: classes with fewer than {few} are not measured by themselves: {small}")
     return read.binary, read.classes
 
 
