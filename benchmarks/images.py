@@ -26,7 +26,7 @@ from r2mae.images.presets import PRESETS
 from r2mae.masking import Fixed, Key, Uniform
 from r2mae.masking.masks import hidden_count
 from r2mae.masking.ratios import Ratio, draw
-from r2mae.training.memory import freed_memory_kept
+from r2mae.training.run import freed_memory_kept
 
 _KEY = Key.root(0)
 

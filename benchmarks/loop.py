@@ -16,9 +16,9 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.masking import Key, Uniform, element_mask
+from r2mae.progress import RunProgress
 from r2mae.training.loop import fit
 from r2mae.training.order import BatchOrder
-from r2mae.training.progress import RunProgress
 
 WARM_UP = 50
 FIRST = 20  # steps whose losses are compared; later, differences in rounding have grown

@@ -21,9 +21,9 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
+from r2mae.training.folder import read_yaml as read_config
 from r2mae.training.loop import fit
 from r2mae.training.metrics import MetricsFile
-from r2mae.training.records import read_yaml as read_config
 from r2mae.training.saving import load_model
 
 pytestmark = pytest.mark.slow

@@ -116,15 +116,6 @@ def one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-@pytest.mark.parametrize("value", ["x", "", "1.5", "-1", "³", "9" * 5000])
-@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK"])
-def test_variables_of_launchers_hold_numbers(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(name, value)
-    assert f"the environment variable {name} must be a whole number" in one_line(["data", "list"], capsys)
-
-
 def test_memory_that_is_not_there_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,9 +21,9 @@ from r2mae.compare.run import DiedError, Request, compute
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
+from r2mae.progress import RunProgress
 from r2mae.training.folder import FolderLock, InUseError
 from r2mae.training.interrupt import StopRequest
-from r2mae.training.progress import RunProgress
 
 CONFIG = ImagesConfig.make(data="digits", device="cpu", steps=2, hidden=8, latent=4, threads=1)
 

@@ -2,7 +2,7 @@ import pytest
 
 from r2mae.compare.scores import print_scores
 from r2mae.evaluation.metrics import Metric
-from r2mae.training.progress import counting_bar
+from r2mae.progress import counting_bar
 
 METRICS = (Metric("loss", "masked loss", higher_is_better=False), Metric("accuracy", "masked accuracy"))
 
@@ -38,11 +38,11 @@ def test_models_stand_side_by_side_with_equal_decimals(capsys: pytest.CaptureFix
 def test_what_is_counted_is_told_in_lines_in_a_pipe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("r2mae.training.progress.SECONDS_BETWEEN_LINES", 1e9)
+    monkeypatch.setattr("r2mae.progress.SECONDS_BETWEEN_LINES", 1e9)
     with counting_bar("measuring") as update:
         update(1, 4)
     assert capsys.readouterr().err.strip() == ""  # it ended before the first line was due
-    monkeypatch.setattr("r2mae.training.progress.SECONDS_BETWEEN_LINES", -1.0)
+    monkeypatch.setattr("r2mae.progress.SECONDS_BETWEEN_LINES", -1.0)
     for counted, line in ((True, "measuring: 1/4"), (False, "measuring: 25%")):
         with counting_bar("measuring", counted=counted) as update:
             update(1, 4)

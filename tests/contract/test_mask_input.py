@@ -15,9 +15,9 @@ from contract.conftest import Case, cases, known, made
 from r2mae.cli.main import main
 from r2mae.domains.lookup import get_domain
 from r2mae.masking.keys import Key
-from r2mae.training.bn_statistics import estimate_statistics
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import settings_of
+from r2mae.training.validation import estimate_statistics
 
 pytestmark = contract.pytestmark
 

@@ -1,4 +1,4 @@
-"""Every model can be trained in shards, and its layers be computed again, with the numbers that it has without."""
+"""Every model can be trained in shards, with the numbers that it has without."""
 
 import subprocess
 from pathlib import Path
@@ -8,24 +8,14 @@ import torch
 from safetensors.torch import load_file
 
 from contract.conftest import Case, by_two_processes, cases, made
-from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_takes
-from r2mae.training.bn_statistics import batch_norms
-from r2mae.training.devices import has_fast_bf16
-from r2mae.training.loop import fit
-from r2mae.training.units import units_of
-from training.conftest import NEEDS_BF16, equal_bytes
+from r2mae.training.environment import has_fast_bf16
+from training.conftest import NEEDS_BF16
 
 pytestmark = pytest.mark.slow
 SCHEME = {"scheme": "r2mae-cl", "cl_warmup": 0}
 assert "cl_warmup" in scheme_takes("r2mae-cl")
 HALF = ("text", "roberta")  # the model whose runs are made with products in bf16, too
-
-
-def again(case: Case) -> bool:
-    """Whether the layers of a model may be computed again."""
-    model = case.domain.build(case.data.architecture)[1]
-    return bool(units_of(model)) and not any(batch_norms(unit) for unit in units_of(model))
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +29,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
             # Without Adam, which enlarges rounding where a gradient is zero, as that of the bias of keys.
             options = {"optimizer": "sgd", "lr": 0.1, "mask_input": one.config().model.takes_mask}
             config = one.config(**SCHEME, **options, steps=10, clip=1.0, devices=2)
-            more = {"strategy": "fsdp", "activation_checkpointing": again(one)}
-        ways = {"ddp": {}, "fsdp": more}
+            ways = {"ddp": {}, "fsdp": {"strategy": "fsdp"}}
         if (name, model) == HALF and has_fast_bf16(torch.device("cpu")):
             ways |= {f"{way} bf16": {**options, "precision": "bf16"} for way, options in ways.items()}
         for way, options in ways.items():
@@ -78,15 +67,3 @@ def test_shards_round_products_as_the_whole_model_does(
         assert value.dtype == sharded[name].dtype == torch.float32, "weights stay in 32 bits"
         torch.testing.assert_close(sharded[name], value, rtol=1e-3, atol=1e-4)
     assert any(not torch.equal(value, single[name]) for name, value in sharded.items()), "bf16 was used"
-
-
-def test_layers_that_are_computed_again_change_no_byte(case: Case, tmp_path: Path) -> None:
-    if not again(case):
-        with pytest.raises(UserError, match="omit --activation-checkpointing"):
-            fit(case.config(steps=2, activation_checkpointing=True), case.domain, tmp_path / "a", data=case.data)
-        assert not (tmp_path / "a" / "config.yaml").exists()
-        return
-    for name, option in (("a", False), ("b", True)):
-        config = case.config(**SCHEME, steps=3, ema=0.9, activation_checkpointing=option)
-        fit(config, case.domain, tmp_path / name, data=case.data)
-    assert equal_bytes(tmp_path / "a", tmp_path / "b")

@@ -197,7 +197,7 @@ def test_a_step_that_does_not_fit_into_memory_is_refused(
     small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch of 5,000 windows on a machine with little memory."""
-    monkeypatch.setattr("r2mae.training.memory.available_memory", lambda: 4 << 30)
+    monkeypatch.setattr("r2mae.cores.available_memory", lambda: 4 << 30)
     large = {"window": 128, "batch_size": 5000, "width": 128, "layers": 2, "heads": 4, "device": "cpu"}
     told = r"5,000 windows at a time need about 19.2 GB, and 4.29 GB are free: give --accumulate 10 \(500 at a time"
     with pytest.raises(UserError, match=told):

@@ -22,8 +22,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import evaluate
 from r2mae.masking.keys import Key
-from r2mae.training.bn_statistics import estimate_statistics
 from r2mae.training.order import BatchOrder, make_loader
+from r2mae.training.validation import estimate_statistics
 
 KEY = Key.root(3)
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 20, 15, 3), np.uint8)

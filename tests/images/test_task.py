@@ -13,10 +13,10 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
-from r2mae.training.bn_statistics import batch_norms
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
+from r2mae.training.validation import batch_norms
 
 KEY = Key.root(0).fold("mask", 0)
 

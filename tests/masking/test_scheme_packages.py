@@ -12,7 +12,6 @@ from r2mae.cli.main import main
 from r2mae.compare.measure import check_scheme, train_run
 from r2mae.errors import UserError, warn_once
 from r2mae.masking import Fixed, Scheme, SchemeDefaults, make_scheme, register, scheme_names, schemes
-from r2mae.training.progress import SilentReporter
 
 DEFAULTS = SchemeDefaults(ratio=0.7, low=0.5, high=0.9)
 WIDE = """
@@ -113,8 +112,6 @@ def test_the_processes_of_a_comparison_know_a_plugin(install: Install, tmp_path:
 def test_a_process_reports_a_scheme_that_it_does_not_know(install: Install, tmp_path: Path) -> None:
     """As in a notebook, whose schemes new processes do not know."""
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(processes of a comparison know"):
-        train_run(
-            "images", {"data": "digits", "scheme": {"name": "noted", "given": []}}, tmp_path, None, SilentReporter()
-        )
+        train_run("images", {"data": "digits", "scheme": {"name": "noted", "given": []}}, tmp_path, None, None)
     register("noted")(lambda: Scheme("noted", Fixed(0.5)))
     check_scheme("noted")

@@ -16,8 +16,8 @@ from r2mae.text.finetune import build_classifier, encode, finetune, padded
 from r2mae.text.glue import TASKS, GlueScores, read_glue
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import train_bpe
-from r2mae.training.optimizers import learning_rate_factor
 from r2mae.training.order import BatchOrder
+from r2mae.training.step import learning_rate_factor
 
 pytestmark = pytest.mark.slow
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from r2mae import cores
 from r2mae.cli.main import main
+from r2mae.domains import checks
 from r2mae.errors import UserError
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
-from r2mae.training import memory
 
 GB = 10**9
 
@@ -35,16 +36,16 @@ def test_the_estimate_is_about_what_was_measured(
     sizes: dict[str, int], measured: float, corpus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = TextConfig.make(data=corpus, scheme="fixed", ratio=0.4, device="cpu", **sizes)
-    monkeypatch.setattr(memory, "available_memory", lambda: 1.15 * measured * GB)
+    monkeypatch.setattr(cores, "available_memory", lambda: 1.15 * measured * GB)
     DOMAIN.check(config)
-    monkeypatch.setattr(memory, "available_memory", lambda: 0.93 * measured * GB)
+    monkeypatch.setattr(cores, "available_memory", lambda: 0.93 * measured * GB)
     with pytest.raises(UserError, match="at a time need about"):
         DOMAIN.check(config)
     DOMAIN.check(config.replace(accumulate=2))
 
 
 def test_the_remedy_fits(corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: 20 * GB)
+    monkeypatch.setattr(cores, "available_memory", lambda: 20 * GB)
     large = TextConfig.make(data=corpus, tokenizer="t", device="cpu")
     with pytest.raises(UserError, match=r"2,048 sequences at a time need about \d+ GB, and 20") as refused:
         DOMAIN.check(large)
@@ -52,19 +53,19 @@ def test_the_remedy_fits(corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="smaller --preset"):
         DOMAIN.check(large.replace(batch_size=1, hidden_size=2**20))
     for free in (None, 10**15):
-        monkeypatch.setattr(memory, "available_memory", lambda free=free: free)
+        monkeypatch.setattr(cores, "available_memory", lambda free=free: free)
         DOMAIN.check(large)
 
 
 def test_it_is_refused_before_text_is_read(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: GB)
+    monkeypatch.setattr(cores, "available_memory", lambda: GB)
     for command in ("pretrain", "compare"):
         assert main([command, "text", corpus, "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
         assert "give --accumulate" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     # A GPU has memory of its own, and tells of it.
-    monkeypatch.setattr(memory, "_GPU", tmp_path)
+    monkeypatch.setattr(checks, "_GPU", tmp_path)
     DOMAIN.check(TextConfig.make(data=corpus))
     DOMAIN.check(TextConfig.make(data=corpus, device="cuda:1"))

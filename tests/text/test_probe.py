@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from r2mae import cores
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.text import evaluate as module
@@ -20,7 +21,6 @@ from r2mae.text.glue import TASKS, GlueExamples, read_glue
 from r2mae.text.models.roberta import MaskedLanguageModel, build
 from r2mae.text.task import TokenTask
 from r2mae.text.tokenizer import train_bpe
-from r2mae.training import memory
 
 pytestmark = pytest.mark.slow
 
@@ -164,7 +164,7 @@ def test_few_examples_have_fewer_folds_or_are_refused(
 def test_features_that_memory_cannot_hold(
     built: tuple[TokenTask, MaskedLanguageModel], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: 100_000)
+    monkeypatch.setattr(cores, "available_memory", lambda: 100_000)
     with pytest.raises(UserError, match=r"MNLI: features of 261 examples take about 0.000802 GB, .* --limit 10000"):
         probe_glue(*built, "mnli", folder)
 

@@ -17,7 +17,7 @@ from r2mae.images.task import PixelTask
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, uniforms
 from r2mae.training.config import DataConfig, MachineConfig, OptimizerConfig, RunConfig
-from r2mae.training.devices import has_fast_bf16
+from r2mae.training.environment import has_fast_bf16
 from r2mae.training.task import Batches, Data
 
 NEEDS_BF16 = pytest.mark.skipif(

@@ -14,16 +14,16 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import evaluate
 from r2mae.images.task import PixelTask
 from r2mae.masking.keys import Key
-from r2mae.training.bn_statistics import (
+from r2mae.training.folder import RunFolder
+from r2mae.training.loop import fit
+from r2mae.training.saving import load_model
+from r2mae.training.validation import (
     estimate_statistics,
     re_estimated_statistics,
     set_statistics,
     statistics_at_ratios,
     statistics_of,
 )
-from r2mae.training.folder import RunFolder
-from r2mae.training.loop import fit
-from r2mae.training.saving import load_model
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from r2mae.errors import UserError
-from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint, write_checkpoint
+from r2mae.training.checkpoint import BEST, SECONDS, STEP, WAITED, read_checkpoint, write_checkpoint
 
 
 class Payload:
@@ -18,8 +18,9 @@ class Payload:
 
 WHOLE = {
     STEP: 3,
-    EARLY: {"best": 0.5, "waited": 0},
     SECONDS: 1.0,
+    BEST: 0.5,
+    WAITED: 0,
     "state_dict": {"w": torch.arange(3.0)},
     "optimizer": {},
 }

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import r2mae.training.environment as module
-from r2mae.training.devices import has_fast_bf16
-from r2mae.training.environment import CONTINUED, add_change, commit, environment, processor
+from r2mae.training.environment import CONTINUED, commit, environment, has_fast_bf16, processor
+from r2mae.training.folder import RunFolder, read_json
 
 
 def test_the_environment_names_processor_libraries_and_instructions() -> None:
@@ -22,19 +22,23 @@ def test_the_environment_names_processor_libraries_and_instructions() -> None:
     assert found["commit"] == commit()
 
 
-def test_changes_of_a_resumed_run_are_added_to_its_record() -> None:
-    begun = {"processor": "A", "commit": "1", "versions": {"torch": "2"}}
-    assert add_change(begun, begun, 5) == (begun, [])
-    moved, altering = add_change(begun, {**begun, "processor": "B", "commit": "2", "cuda": None}, 5)
-    assert moved == {**begun, CONTINUED: [{"step": 5, "processor": "B", "commit": "2"}]}
-    assert altering == ["processor", "commit"]
-    back, altering = add_change(moved, {**begun, "commit": "2"}, 9)  # compared with the last place, not the first
-    assert back[CONTINUED] == [*moved[CONTINUED], {"step": 9, "processor": "A"}]
-    assert altering == ["processor"]
-    assert add_change(back, {**begun, "commit": "2"}, 12) == (back, [])
-    assert add_change(moved, begun, 5) == (begun, [])  # nothing was saved at the second place
-    libraries = {**begun, "versions": {"torch": "3", "pandas": "9"}}
-    assert add_change(begun, libraries, 5)[1] == ["torch"]
+def test_changes_of_a_resumed_run_are_added_to_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, found = RunFolder(tmp_path), {"processor": "A", "commit": "1"}
+    monkeypatch.setattr("r2mae.training.folder.environment", lambda: found)
+    folder.record_machine("cpu", 0)
+    begun = {**found, "device": "cpu"}
+    folder.record_machine("cpu", 5)
+    assert read_json(folder.environment_file) == begun
+    assert not caplog.messages
+    found |= {"processor": "B", "commit": "2"}
+    folder.record_machine("cpu", 5)
+    assert "resumes from step 5 in a changed environment (processor, commit)" in caplog.messages[-1]
+    found["processor"] = "A"
+    folder.record_machine("cpu", 9)  # compared with the last place, not the first
+    changes = [{"step": 5, "processor": "B", "commit": "2"}, {"step": 9, "processor": "A"}]
+    assert read_json(folder.environment_file) == {**begun, CONTINUED: changes}
 
 
 def test_torch_is_not_imported_for_it() -> None:

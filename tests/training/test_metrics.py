@@ -93,7 +93,7 @@ def test_a_run_of_wandb_ends_with_its_training(tmp_path: Path, monkeypatch: pyte
     for _ in range(2):  # the second resumes
         with tracker_of(config("wandb"), RunFolder(tmp_path)) as tracker:
             assert tracker is not None
-            tracker.log({"loss": 0.5}, 3)
+            tracker({"loss": 0.5}, 3)
         identity = json.loads((tmp_path / "tracker.json").read_text())["id"]
         assert (wandb.options["id"], wandb.options["resume"]) == (identity, "allow")
         assert wandb.options["config"]["data"] == "x"
@@ -104,7 +104,7 @@ def test_a_run_of_wandb_ends_with_its_training(tmp_path: Path, monkeypatch: pyte
     callers = wandb.run = SimpleNamespace(id="the caller's", log=wandb.logged.append)
     with tracker_of(config("wandb"), RunFolder(tmp_path)) as tracker:
         assert tracker is not None
-        tracker.log({"loss": 0.25}, 4)
+        tracker({"loss": 0.25}, 4)
     assert wandb.logged[-1]["loss"] == 0.25
     assert wandb.run is callers
 
@@ -124,6 +124,6 @@ def test_points_after_the_checkpoint_are_in_tensorboard_once(tmp_path: Path) -> 
         with tracker_of(config("tensorboard"), RunFolder(tmp_path), begun) as tracker:
             assert tracker is not None
             for step in steps:
-                tracker.log({"loss": 0.5}, step)
+                tracker({"loss": 0.5}, step)
     found = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [point.step for point in found.Scalars("loss")] == [50, 100, 150, 200]

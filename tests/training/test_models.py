@@ -57,13 +57,13 @@ def test_differences_name_models_and_settings() -> None:
         ({"model": 3}, "model takes a name, not 3"),
         ({"model": ["toy"]}, "model takes a name"),
         ({"model": "toy", "hidden": 16}, "hidden belongs to the model 'mlp', not to 'toy': omit it"),
-        ({"model": "toy", "model.laten": 2}, "model.laten: the model 'toy' has no such setting: did you mean 'latent'"),
+        ({"model": "toy", "model.laten": 2}, "unknown field 'model.laten' of the model 'toy': did you mean 'latent'"),
         ({"model": {"name": "toy", "latent": "many"}}, "model.latent takes a whole number, not 'many'"),
         ({"model": "toy", "model.latent": 0}, "model.latent must be 1 or more, not 0"),
         ({"model": "toy", "model.latent": 2**40}, "latent takes numbers up to"),
         ({"model": "toy", "model.kernels": "huge"}, "model.kernels takes one of small, large"),
         ({"hidden": 16, "model.hidden": 32}, "model.hidden is given twice"),
-        ({"model.depth": 2}, "model.depth: the model 'mlp' has no such setting"),
+        ({"model.depth": 2}, "unknown field 'model.depth' of the model 'mlp'"),
     ],
 )
 def test_impossible_models_are_refused(fields: dict[str, Any], message: str) -> None:

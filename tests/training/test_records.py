@@ -9,15 +9,9 @@ import pytest
 
 from r2mae.compare.run_states import find_runs
 from r2mae.errors import UserError
-from r2mae.training import records
-from r2mae.training.folder import RunFolder
+from r2mae.training import folder
+from r2mae.training.folder import RunFolder, hint_for, read_json, read_yaml
 from r2mae.training.metrics import MetricsFile, read_metrics
-from r2mae.training.records import (
-    finite_float,
-    hint_for,
-    read_json,
-    read_yaml,
-)
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
@@ -46,7 +40,7 @@ def test_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "x.yaml").write_text("x: " + "y" * (1 << 18))
     with pytest.raises(UserError, match="more than 262,144 bytes"):
         read_yaml(tmp_path / "x.yaml")
-    monkeypatch.setattr(records, "_MAX_JSON", 10)
+    monkeypatch.setattr(folder, "_MAX_JSON", 10)
     (tmp_path / "x.json").write_text(json.dumps({"x": "y" * 10}))
     with pytest.raises(UserError, match="more than 10 bytes"):
         read_json(tmp_path / "x.json")
@@ -60,24 +54,24 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, read: Ca
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    "change",
     [
-        ({"steps": "12"}, "no number of steps"),
-        ({"steps": True}, "no number of steps"),
-        ({"steps": -1}, "no number of steps"),
-        ({"steps": 10**400}, "no number of steps"),
-        ({"seconds": "1.5"}, "no number of steps and seconds"),
-        ({"seconds": 10**400}, "no number of steps and seconds"),
-        ({"domain": 5}, "does not describe a model"),
-        ({"architecture": [1]}, "does not describe a model"),
+        {"steps": "12"},
+        {"steps": True},
+        {"steps": -1},
+        {"steps": 10**400},
+        {"seconds": "1.5"},
+        {"seconds": 10**400},
+        {"domain": 5},
+        {"architecture": [1]},
     ],
 )
-def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> None:
+def test_descriptions(tmp_path: Path, change: dict[str, object]) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(GOOD))
     assert RunFolder(tmp_path).description.steps == 3
     path.write_text(json.dumps({**GOOD, **change}))
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match="does not describe a model"):
         _ = RunFolder(tmp_path).description
 
 
@@ -104,11 +98,6 @@ def test_fingerprints(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"fingerprint": ["x"]}')
     with pytest.raises(UserError, match="no fingerprint"):
         RunFolder(tmp_path).check_data("x", "y")
-
-
-def test_numbers() -> None:
-    assert finite_float(3) == 3.0
-    assert [finite_float(value) for value in ("3", True, float("inf"), float("nan"), 10**400, None, [])] == [None] * 7
 
 
 @pytest.mark.parametrize("digit", ["²", "٣", "9" * 30, "x"])

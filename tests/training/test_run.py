@@ -12,9 +12,11 @@ from r2mae.images.domain import DOMAIN
 from r2mae.training import run as module
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
-from r2mae.training.run import Run
+from r2mae.training.run import Run, uses_bf16
 
 from .conftest import ToyConfig, ToyDomain
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 class Unread(ToyDomain):
@@ -40,7 +42,6 @@ def test_what_is_resolved(domain: ToyDomain) -> None:
         ({"scheme": "dynamc"}, "dynamc"),
         ({"scheme": "fixed", "per": "sample"}, "per"),
         ({"device": "tpu"}, "device"),
-        ({"threads": 4096}, "cores"),
         ({"devices": 5}, "2 processes were started, 2 of them here, for 5"),
     ],
 )
@@ -83,7 +84,34 @@ def test_a_run_that_is_trained_and_measured_is_resolved_once(tmp_path: Path, mon
 
         return call
 
-    for name in ("process_rank", "torch_device"):
+    for name in ("process_rank", "check_logger"):
         monkeypatch.setattr(module, name, counted(name))
     pretrain(ImagesConfig.make(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path)
-    assert sorted(calls) == ["process_rank", "torch_device"]
+    assert sorted(calls) == ["check_logger", "process_rank"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "fast", "found"),
+    [
+        ("bf16", CPU, True, True),
+        ("auto", CPU, True, False),
+        ("32", CPU, False, False),
+        ("auto", GPU, True, True),
+        ("auto", GPU, False, False),
+        ("32", GPU, True, False),
+    ],
+)
+def test_formats(
+    precision: str, device: torch.device, fast: bool, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "has_fast_bf16", lambda device: fast)
+    assert uses_bf16(precision, device) == found
+
+
+def test_bf16_without_instructions_is_refused_before_anything_is_written(
+    tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "has_fast_bf16", lambda device: False)
+    with pytest.raises(UserError, match="this processor has no bf16 instructions: give --precision 32, or use a GPU"):
+        fit(ToyConfig.make(precision="bf16", device="cpu"), domain, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -14,10 +14,9 @@ from r2mae.images.config import ImagesConfig
 from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
 from r2mae.text.config import TextConfig
-from r2mae.training.config import RunConfig
+from r2mae.training.config import Layer, RunConfig
 from r2mae.training.folder import RunFolder
-from r2mae.training.layers import Layer
-from r2mae.training.records import read_yaml as read_config
+from r2mae.training.folder import read_yaml as read_config
 
 CONFIGS = [ImagesConfig, CellsConfig, TextConfig, GenomeConfig]
 

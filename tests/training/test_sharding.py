@@ -125,5 +125,3 @@ def test_one_process_has_nothing_to_share() -> None:
         ToyConfig.make(strategy="fsdp")
     with pytest.raises(UserError, match="'fsdp' and compile do not go together"):
         ToyConfig.make(strategy="fsdp", devices=2, compile=True)
-    with pytest.raises(UserError, match="activation_checkpointing and compile do not go together"):
-        ToyConfig.make(activation_checkpointing=True, compile=True)

@@ -155,7 +155,7 @@ def _reproduce(given: Options, out: Path) -> int:
         raise UserError("--earlier has the tables of one study: name one at a time")
     earlier, cluster = None if values["earlier"] is None else Path(values["earlier"]), given.read()
     with loading("scientific libraries"):
-        from r2mae.training.progress import counting_bar
+        from r2mae.progress import counting_bar
         from r2mae_paper.runner import Options, run_study, size_of
         from r2mae_paper.study import get_study
 

@@ -18,7 +18,7 @@ import r2mae
 from r2mae.compare.style import figure_style, save_figure
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, jsonable, read_confined, write_json, write_rows
-from r2mae.training.environment import CONTINUED, environment, recorded_changes
+from r2mae.training.environment import CONTINUED, environment
 from r2mae.training.folder import FolderLock
 from r2mae_paper.rows import TableRow
 from r2mae_paper.state import PROBE, EarlierRuns, begin, check_kept, finish, read_earlier
@@ -258,7 +258,7 @@ def _machines(runs: "list[SweepRun]") -> list[dict[str, Any]]:
         found = None if run.variant.baseline else _read(RunFolder(run.folder).environment_file)
         if isinstance(found, dict) and found:
             machine = {key: found.get(key) for key in _MACHINE}
-            changes = [{key: one[key] for key in _MACHINE if key in one} for one in recorded_changes(found)]
+            changes = [{key: one[key] for key in _MACHINE if key in one} for one in found.get(CONTINUED, ())]
             machines[json.dumps({**machine, **({CONTINUED: changes} if any(changes) else {})}, sort_keys=True)] += 1
     return [{**json.loads(machine), "runs": count} for machine, count in machines.items()]
 

@@ -16,7 +16,7 @@ from r2mae.errors import UserError
 from r2mae.files import jsonable, read_confined, read_rows, write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.training.config import fields_of
-from r2mae.training.records import read_json
+from r2mae.training.folder import read_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,7 @@ from r2mae.domains.lookup import get_domain
 from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
 from r2mae.fields import option
-from r2mae.training.config import RunConfig
-from r2mae.training.layers import option_names
+from r2mae.training.config import RunConfig, option_names
 
 if TYPE_CHECKING:
     from r2mae.compare.runs import Variant

@@ -6,8 +6,7 @@ from typing import Any
 
 from r2mae.fields import ConfigOption, options_of
 from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names
-from r2mae.training.config import RunConfig, fields_of
-from r2mae.training.layers import SCHEME_PREFIX
+from r2mae.training.config import SCHEME_PREFIX, RunConfig, fields_of
 from r2mae.training.models import PREFIX, ModelSettings
 
 GROUPS = ("run", "data", "model", "task", "scheme", "optimizer", "machine", "evaluation", "")

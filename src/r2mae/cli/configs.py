@@ -19,10 +19,9 @@ from r2mae.errors import UserError, nearest, unknown
 from r2mae.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
-from r2mae.training.config import RunConfig
-from r2mae.training.layers import naming
+from r2mae.training.config import RunConfig, naming
+from r2mae.training.folder import read_yaml
 from r2mae.training.models import PREFIX
-from r2mae.training.records import read_yaml
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain

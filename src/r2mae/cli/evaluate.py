@@ -106,7 +106,7 @@ def run(words: Sequence[str], path: Path, domain: "Domain", options: Options, gi
         from r2mae.compare.measure import evaluate
         from r2mae.compare.scores import print_scores
         from r2mae.files import print_json
-        from r2mae.training.progress import counting_bar
+        from r2mae.progress import counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         found = evaluate(

@@ -12,7 +12,7 @@ from r2mae.cli.commands import COMMANDS, all_commands, next_words, parser_for, s
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.registry import external_commands
 from r2mae.screen import Screen
-from r2mae.training.ranks import check_variables, is_first
+from r2mae.training.ranks import is_first
 
 _AFTER_CTRL_C = {
     **dict.fromkeys(("compare", "pretrain"), "; the same command resumes from the last checkpoint"),
@@ -52,7 +52,6 @@ def _run(words: list[str]) -> int:
     try:
         if nul := next((word for word in words if "\0" in word), None):
             raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: omit it")
-        check_variables()
         return _dispatch(words)
     except BrokenPipeError:  # `r2mae data list | head`
         sys.stderr.close()

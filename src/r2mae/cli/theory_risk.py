@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cli.early import loading
+from r2mae.cores import available_memory
 from r2mae.errors import UserError
 from r2mae.fields import option
-from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:
     from r2mae.theory.problem import Problem

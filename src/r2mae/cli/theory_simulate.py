@@ -40,8 +40,8 @@ class Options(theory_risk.Options):
 def run(options: Options) -> int:
     """Run the command."""
     with loading("scientific libraries"):
+        from r2mae.progress import counting_bar
         from r2mae.theory.problem import simulation_rows
-        from r2mae.training.progress import counting_bar
 
         problem = problem_of(options)
     check_memory(_BYTES * problem.n * problem.cov.d, problem.cov.d, problem.n)

@@ -14,10 +14,9 @@ from r2mae.errors import UserError
 from r2mae.registry import JOBS
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.memory import check_fits_memory
 from r2mae.training.pretrain import log_notes
+from r2mae.training.run import check_fits_memory, torch_device
 
 _SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
 
@@ -27,7 +26,6 @@ def check_sweep(base: RunConfig, *, here: bool = True) -> None:
     if base.machine.ranks > 1:
         instead = ", and use --jobs" if here else ""
         raise UserError(f"a comparison trains each run on one device: omit --devices and --nodes{instead}")
-    check_threads(base.machine.threads)
     if here or not base.machine.device.startswith("cuda"):
         torch_device(base.machine.device)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from r2mae.errors import UserError, nearest
 from r2mae.fields import option
-from r2mae.training.records import read_yaml
+from r2mae.training.folder import read_yaml
 
 ENGINES = {"slurm": ("dask_jobqueue", "SLURMCluster"), "kubernetes": ("dask_kubernetes.operator", "KubeCluster")}
 """What starts workers: module and class. The name is also that of the extra which installs the library."""

@@ -13,7 +13,7 @@ from r2mae.compare.wording import duration
 from r2mae.domains.base import Domain
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
-from r2mae.training.memory import check_fits_memory
+from r2mae.training.run import check_fits_memory
 
 WARM_UP = 5  # optimiser steps that are not timed
 ENOUGH = 1.0  # seconds of timed steps; of fewer, the noise of the clock and the last checkpoint would be a large share

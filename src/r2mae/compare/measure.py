@@ -9,17 +9,19 @@ from typing import Any
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run, get_domain
 from r2mae.errors import UserError, unknown
-from r2mae.files import write_json
+from r2mae.evaluation.items import ItemRecorder
+from r2mae.progress import Reporter
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import FolderLock, RunFolder, read_json
-from r2mae.training.pretrain import log_notes, pretrain, progress_arguments, recorder_for, write_items
-from r2mae.training.progress import Reporter
+from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.pretrain import log_notes, pretrain, supported, write_results
 from r2mae.training.saving import load_model
 from r2mae.training.scheme import kind_of
 from r2mae.training.task import Data
 
 
-def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: str | None, reporter: Reporter) -> None:
+def train_run(
+    domain_name: str, fields: dict[str, Any], folder: Path, baseline: str | None, reporter: Reporter | None
+) -> None:
     """Pretrain or measure one run of a sweep, in a process of its own.
 
     Parameters
@@ -31,7 +33,7 @@ def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: 
         Folder of the run.
     baseline : str or None
         The baseline to measure, instead of pretraining.
-    reporter : Reporter
+    reporter : Reporter, optional
         Receives the progress.
 
     Raises
@@ -62,14 +64,11 @@ def check_scheme(name: str) -> None:
 def measure_baseline(config: RunConfig, domain: Domain, name: str, data: Data, out: Path, fingerprint: str) -> None:
     """Measure a baseline; write its scores and the data's fingerprint to ``results.json`` in `out`."""
     began = time.perf_counter()
-    items = recorder_for(domain)
-    scores = domain.score_baseline(config, name, data, **items)
+    items = ItemRecorder()
+    scores = domain.score_baseline(config, name, data, **supported(domain, items=items))
     seconds = time.perf_counter() - began  # training included, where the baseline is trained
-    write_items(RunFolder(out), config, items)
-    results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measurement_settings()}
-    results |= {"scores": scores, "measuring_seconds": seconds}
-    with FolderLock(out):
-        write_json(RunFolder(out).results_file, results)
+    results = {"baseline": name, "data": fingerprint, "scores": scores, "measuring_seconds": seconds}
+    write_results(RunFolder(out), config, items, results)
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def evaluate(
         data = domain.load(config)
     if baselines and data is not None:
         domain.check_baseline_sizes(config.with_measurement(**measured), baselines, data)
-    working = progress_arguments(folder, domain, progress)
+    working = supported(domain, kept=folder.evaluation_file, progress=progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
     # Baselines take from the configuration what a pretrained model's evaluation takes as options.
     arguments = {name: value for name, value in options.items() if name not in measured}

@@ -10,7 +10,7 @@ from rich.progress import Progress, TaskID, TextColumn
 from r2mae.compare.runs import SweepRun
 from r2mae.compare.wording import duration
 from r2mae.evaluation.metrics import Metric
-from r2mae.training.progress import time_columns
+from r2mae.progress import time_columns
 
 _MEASURING = 0.15  # time of measuring, as a share of the time of training
 _LINE_INTERVAL = 60.0  # seconds between lines if there is no terminal for bars

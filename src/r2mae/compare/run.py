@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # what follows brings torch, which a server of processes load
     from r2mae.compare.progress_display import ProgressDisplay
     from r2mae.compare.runs import SweepRun
     from r2mae.domains.base import Domain
-    from r2mae.training.progress import RunProgress
+    from r2mae.progress import RunProgress
 
 RESUBMISSIONS = 3  # times that a run is submitted again without a further step, before it has failed
 PATIENCE = 60.0  # seconds that a process may take to save its step

@@ -13,7 +13,6 @@ from r2mae.files import confined_file
 from r2mae.registry import DOMAINS
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import step_of
-from r2mae.training.records import finite_float
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,8 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
         metrics = domain.metrics_of(domain.config.from_dict(config))
     except UserError:  # a run of a newer version is listed without a score
         return None
-    return finite_float(results["scores"].get(metrics[0].name))
+    value: float | None = results["scores"].get(metrics[0].name)
+    return value
 
 
 def finished(run: SweepRun) -> bool:

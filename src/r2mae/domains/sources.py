@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.training.config import RunConfig
-from r2mae.training.layers import Layer, merged, naming, split_options
+from r2mae.training.config import Layer, RunConfig, naming, split_options
 from r2mae.training.scheme import SchemeSpec, check_options, kind_of
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Sources:
     @property
     def known(self) -> dict[str, Any]:
         """The values of all layers by flat names, and the scheme's name and options."""
-        values = merged(self.domain.config, self.layers, dict)
+        values = self.domain.config.merged(self.layers, dict)
         scheme = values.get("scheme")
         return {**values, **({"scheme": scheme.name} if isinstance(scheme, SchemeSpec) else {})}
 
@@ -177,7 +176,7 @@ def make_base(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, di
         config: RunConfig = kind.of_values({**fields, "seed": kind.seed})
         return config, check_options(options)
 
-    config, options = merged(kind, _with_given(sources, given), make)
+    config, options = kind.merged(_with_given(sources, given), make)
     config.check_given(given)
     return config, options
 

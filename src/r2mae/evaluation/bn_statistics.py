@@ -1,7 +1,7 @@
 """Scores with re-estimated batch statistics, with those of training, or with both: their names and table notes.
 
 Masked inputs have other means and variances than unmasked ones. A model with batch normalisation is therefore evaluated
-with the wrong statistics unless they are re-estimated (:mod:`r2mae.training.bn_statistics`). The paper does not
+with the wrong statistics unless they are re-estimated (:mod:`r2mae.training.validation`). The paper does not
 re-estimate them.
 """
 

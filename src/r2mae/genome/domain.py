@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
+from r2mae.domains.checks import check_transformer_step
 from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
@@ -14,7 +15,6 @@ from r2mae.fields import argument, option
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.config import NO_VARIANTS, GenomeConfig, GenomeEvaluationConfig
 from r2mae.genome.models import MODELS
-from r2mae.training.memory import check_transformer_step
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from r2mae.genome.variants.files import (
     substitutions,
     text_file,
 )
+from r2mae.progress import counting_bar
 from r2mae.training.folder import RunFolder
-from r2mae.training.progress import counting_bar
 from r2mae.training.saving import load_model
 
 BLOCK = 4096

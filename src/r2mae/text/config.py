@@ -9,8 +9,7 @@ from r2mae.errors import UserError
 from r2mae.fields import PartialFraction, Range, Size
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
-from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
-from r2mae.training.layers import Layer
+from r2mae.training.config import DataConfig, EvaluationConfig, Layer, OptimizerConfig, RunConfig, TaskConfig
 
 PAPER_VOCABULARY = 50_265
 Split = Literal["train", "validation", "test", "all"]

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from r2mae.catalogue import data_root
+from r2mae.cores import refuse_beyond_memory
 from r2mae.errors import UserError, warn_once
 from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
@@ -29,8 +30,7 @@ from r2mae.text.documents import read_documents
 from r2mae.text.finetune import LENGTH, Progress, encode, finetune
 from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, score
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
-from r2mae.training.devices import cpu_threads
-from r2mae.training.memory import refuse_beyond_memory
+from r2mae.training.run import cpu_threads
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating
 

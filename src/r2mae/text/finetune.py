@@ -30,8 +30,8 @@ from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, Score, glue_task
 from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel
 from r2mae.text.tokenizer import TextTokenizer
-from r2mae.training.optimizers import learning_rate_factor
 from r2mae.training.order import BatchOrder
+from r2mae.training.step import learning_rate_factor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -12,21 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError
 from r2mae.files import atomic_write
+from r2mae.progress import Reporter, RunProgress
 from r2mae.training.distributed import all_finite, as_divided, gathered, highest, whole
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import StopRequest, stopped_by
-from r2mae.training.metrics import COLUMNS, MetricsFile, Tracker
-from r2mae.training.progress import Reporter, RunProgress
+from r2mae.training.metrics import COLUMNS, Log, MetricsFile
 from r2mae.training.run import Run
 from r2mae.training.saving import save_weights
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data
 from r2mae.training.validation import masked_losses
 
-STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
-_FIELD_TYPES = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer": dict}
+STEP, SECONDS, BEST, WAITED = "r2mae_step", "r2mae_seconds", "r2mae_best", "r2mae_waited"
+_FIELD_TYPES = {STEP: int, SECONDS: float, BEST: float, WAITED: int, "state_dict": dict, "optimizer": dict}
 _WRITER_MESSAGES = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
 FLUSH_EVERY = 50
 _SECONDS_BETWEEN_REPORTS = 5.0
@@ -73,7 +73,6 @@ def read_checkpoint(path: Path, *, mapped: bool = False) -> dict[str, Any]:
         not isinstance(checkpoint, dict)
         or not all(isinstance(checkpoint.get(key), kind) for key, kind in _FIELD_TYPES.items())
         or checkpoint[STEP] < 0
-        or {key: type(value) for key, value in checkpoint[EARLY].items()} != {"best": float, "waited": int}
     ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
     return checkpoint
@@ -126,15 +125,15 @@ class CheckpointKeeper:
         checkpoint: Mapping[str, Any] | None,
         *,
         metrics: MetricsFile | None,
-        reporter: Reporter,
-        tracker: Tracker | None,
+        reporter: Reporter | None,
+        tracker: Log | None,
         stop: StopRequest,
     ) -> None:
         self.run, self.module, self.folder, self.validation = run, module, folder, data.validation
         self.metrics, self.reporter, self.tracker, self.stop = metrics, reporter, tracker, stop
-        begun = checkpoint or {STEP: 0, SECONDS: 0.0, EARLY: {"best": math.inf, "waited": 0}}
-        self.step, self._seconds_before = int(begun[STEP]), float(begun[SECONDS])
-        self.best, self._waited = begun[EARLY]["best"], begun[EARLY]["waited"]
+        begun = checkpoint or {STEP: 0, SECONDS: 0.0, BEST: math.inf, WAITED: 0}
+        self.step, self._waited = int(begun[STEP]), int(begun[WAITED])
+        self.best, self._seconds_before = float(begun[BEST]), float(begun[SECONDS])
         self._validate_every = run.config.optimizer.steps_between_validations(len(data.train))
         self._began = 0.0
         self._pending: list[tuple[int, float, float]] = []
@@ -159,7 +158,8 @@ class CheckpointKeeper:
         """Start the clock."""
         self._began = time.perf_counter()
         self._report_time, self._report_step = self._began, self.step
-        self.reporter.start(self.step, self.module.total_steps)
+        if self.reporter is not None:
+            self.reporter.start(self.step, self.module.total_steps)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Record metrics, validate, save a checkpoint, each if it is due; return whether to stop early.
@@ -199,10 +199,7 @@ class CheckpointKeeper:
         if keep:
             self._save(f"step-{self.step:08}", optimizer)
         if self.tracker is not None:
-            try:
-                self.tracker.log(self._latest, self.step)
-            except Exception as error:  # a network that fails must not end the training
-                warn_once(f"the logger {machine.logger!r} failed, and training goes on: {error}")
+            self.tracker(self._latest, self.step)
         if asked is not None and not self.finished:
             if not single:
                 torch.distributed.barrier()  # torchrun ends all when the first one ends, and rank 0 may still save
@@ -214,8 +211,9 @@ class CheckpointKeeper:
         here = self.run.rank == 0
         content = {
             STEP: self.step,
-            EARLY: {"best": self.best, "waited": self._waited},
             SECONDS: self.seconds,
+            BEST: self.best,
+            WAITED: self._waited,
             "state_dict": whole(self.module.state_dict(), here=here),
             "optimizer": whole(optimizer.state_dict(), here=here),
         }
@@ -237,7 +235,8 @@ class CheckpointKeeper:
         if self.metrics is not None:
             self.metrics.write(rows)
         self._latest = {k: v for k, v in zip(COLUMNS[1:], rows[-1][1:], strict=True) if v is not None}
-        self._report(values[-1])
+        if self.reporter is not None:
+            self.reporter.update(self._progress(values[-1]))
         self._pending, self._losses = [], []
 
     def _validate(self) -> float:
@@ -262,10 +261,10 @@ class CheckpointKeeper:
                 save_weights(self.folder.best, weights)
         return loss
 
-    def _report(self, loss: float) -> None:
+    def _progress(self, loss: float) -> RunProgress:
         now = time.perf_counter()
         samples = (self.step - self._report_step) * self.run.config.optimizer.batch_size
         pace = samples / max(now - self._report_time, 1e-9)
         self._report_time, self._report_step = now, self.step
         ratio = self._pending[-1][1]
-        self.reporter.update(RunProgress(self.step, self.module.total_steps, loss, ratio, pace))
+        return RunProgress(self.step, self.module.total_steps, loss, ratio, pace)

@@ -1,14 +1,20 @@
-"""The configuration of a run: groups of typed fields, for the command line, YAML files and run folders. No torch."""
+"""The configuration of a run: groups of typed fields, for the command line, YAML files and run folders. No torch.
+
+The values of several sources are merged before anything is checked. A value has one flat name, however it is written:
+`lr` for the field `optimizer.lr`, `model.hidden` for a setting of the model, `low` for a common option of a scheme, and
+`scheme.power` for one that only one scheme has.
+"""
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest
-from r2mae.fields import FieldError, Range, check_fields, read_fields
+from r2mae.fields import FieldError, Range, check_fields, read_fields, short_repr
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.config_groups import (
@@ -19,7 +25,6 @@ from r2mae.training.config_groups import (
     OptimizerConfig,
     TaskConfig,
 )
-from r2mae.training.layers import Layer, fields_of, merged, split_options
 from r2mae.training.models import PREFIX, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
 
@@ -37,7 +42,27 @@ __all__ = [
     "fields_of",
 ]
 
+SCHEME_PREFIX = "scheme."
+"""What begins the name of an option that only one scheme has."""
+
 _Own = TypeVar("_Own", bound="RunConfig")
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one source says of a configuration.
+
+    Parameters
+    ----------
+    values : mapping
+        Values in any form: by short names, by names such as ``optimizer.lr``, or as mappings of a group's fields.
+    source : str
+        Its name in errors, such as "runs.yaml"; empty for the command line and arguments, which need no name.
+    """
+
+    values: Mapping[str, Any]
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,15 +161,9 @@ class RunConfig:
             )
         if self.has_batch_norm and self.micro_batch < 2:
             raise UserError(f"batch normalisation needs two {self.domain} in a micro-batch: raise batch_size")
-        if not optimizer.compile:
-            return
-        for name, used in (
-            ("sync_batchnorm", machine.sync_batchnorm),
-            ("strategy 'fsdp'", machine.strategy == "fsdp"),
-            ("activation_checkpointing", machine.activation_checkpointing),
-        ):
-            if used:
-                raise UserError(f"{name} and compile do not go together: omit one")
+        if optimizer.compile and (machine.sync_batchnorm or machine.strategy == "fsdp"):
+            name = "sync_batchnorm" if machine.sync_batchnorm else "strategy 'fsdp'"
+            raise UserError(f"{name} and compile do not go together: omit one")
 
     def __getitem__(self, name: str) -> Any:
         """Return a field by its short name, such as `lr`."""
@@ -252,8 +271,81 @@ class RunConfig:
 
     @classmethod
     def of_layers(cls: type[_Own], layers: Sequence[Layer]) -> _Own:
-        """Return the configuration that several sources describe, see :func:`r2mae.training.layers.merged`."""
-        return merged(cls, layers, cls.of_values)
+        """Return the configuration that several sources describe, see :meth:`merged`."""
+        return cls.merged(layers, cls.of_values)
+
+    @classmethod
+    def merged(cls, layers: Sequence[Layer], make: Callable[[dict[str, Any]], _Made]) -> _Made:
+        """Return what `make` makes of the values of all layers by flat names; a later layer overrides an earlier one.
+
+        Settings of a model belong to the model that their layer names, or else to the model of the run; those of other
+        models are dropped. A layer that gives one of :attr:`alternatives` resets the other. The value of `scheme` is a
+        name, or a complete :class:`SchemeSpec` as long as no later layer changes what its defaults depend on; the
+        options given for it are values of their own, and remain if a later layer names another scheme.
+
+        Raises
+        ------
+        UserError
+            For values that are refused. It names the source of the last layer that gives the field of a
+            :class:`FieldError`, or for other errors of the layer that causes it, since the layers before do not.
+        """
+        layers = cls.with_defaults(layers)
+
+        def refusal(some: Sequence[Layer]) -> UserError | None:
+            try:
+                make(cls._merge(some))
+            except UserError as error:
+                return error
+            return None
+
+        def is_guilty(place: int) -> bool:
+            if isinstance(refused, FieldError):
+                given = dict(_flat_values(cls, layers[place].values))
+                return refused.name in {*given, *split_options(given)[1]}
+            return str(refusal(layers[:place])) != str(refused)
+
+        try:
+            return make(cls._merge(layers))
+        except UserError as error:
+            refused = error
+        guilty = next(filter(is_guilty, reversed(range(len(layers)))), 0)
+        with naming(layers[guilty].source):
+            raise refused
+
+    @classmethod
+    def _merge(cls, layers: Sequence[Layer]) -> dict[str, Any]:
+        flat = [_each_once(_flat_values(cls, layer.values)) for layer in layers]
+        model: Any = cls.model.name
+        for layer in flat:
+            model = layer.get("model", model)
+            if not isinstance(model, str):
+                raise UserError(f"model takes a name, not {short_repr(model)}")
+        values: dict[str, Any] = {}
+        for layer in flat:
+            named = layer.get("model", model)
+            own = {*cls.settings_of(named).own_fields()} - {*fields_of(cls)}
+            later = _each_once((PREFIX + name if name in own else name, value) for name, value in layer.items())
+            if named != model:
+                later = {name: value for name, value in later.items() if not name.startswith(PREFIX)}
+            values = cls._over(values, later)
+        return values
+
+    @classmethod
+    def _over(cls, before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with those of a later layer in their place."""
+        for one, other in cls.alternatives.items():
+            if later.get(one) is not None and other not in later:
+                later[other] = None
+            elif later.get(other) is not None and one not in later:
+                later[one] = cls.default_of(one)
+        decisive = [name for name in ("model", *cls.decides_scheme) if name in later]
+        moved = any(later[name] != before.get(name, cls.default_of(name)) for name in decisive)
+        known, named = before.get("scheme"), later.get("scheme")
+        if isinstance(named, SchemeSpec):
+            before = split_options(before)[0]
+        elif isinstance(known, SchemeSpec) and named in (None, known.name):
+            later["scheme"] = known.name if moved else known
+        return {**before, **later}
 
     @classmethod
     def with_defaults(cls, layers: Sequence[Layer]) -> Sequence[Layer]:
@@ -291,17 +383,13 @@ class RunConfig:
     @classmethod
     def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> FieldError:
         """Return the error for a name that is no field, and no setting of the model."""
-        if name.startswith(PREFIX):
-            own = model.own_fields()
-            hint = nearest(name.removeprefix(PREFIX), own) if own else "omit it"
-            return FieldError(name, f"unknown field {name}: the model {named!r} has no such setting: {hint}")
+        plain = name.removeprefix(PREFIX)
         if name in type(cls.model).own_fields():
-            return FieldError(
-                name,
-                f"{name} belongs to the model {cls.model.name!r}, not to {named!r}: omit it "
-                "(options of a model are written --model.NAME)",
-            )
-        return FieldError(name, f"unknown field {name!r}: {nearest(name, cls.names(model))}")
+            text = f"{name} belongs to the model {cls.model.name!r}, not to {named!r}: omit it "
+            return FieldError(name, text + "(options of a model are written --model.NAME)")
+        known = cls.names(model) if plain == name else model.own_fields()
+        of_model = "" if plain == name else f" of the model {named!r}"
+        return FieldError(name, f"unknown field {name!r}{of_model}: {nearest(plain, known) if known else 'omit it'}")
 
     @classmethod
     def names(cls, model: type[ModelSettings] | None = None) -> list[str]:
@@ -345,11 +433,100 @@ class RunConfig:
         """
         free = {name for name, (group, _) in fields_of(type(self)).items() if group in ("machine", "evaluation")}
         own, others = self.flat(), other.flat()
-        names = [name for name in {**own, **others} if name not in free | self.idle_fields]
-        pairs = {name: (own.get(name), others.get(name)) for name in names}
-        as_number = {name for name in names if name not in self.scheme.options}  # 1 is a step, 1.0 the end of the run
+        pairs = {name: (own.get(name), others.get(name)) for name in {**own, **others}}
         return {
             name: (one, another)
             for name, (one, another) in pairs.items()
-            if one != another or not (name in as_number or type(one) is type(another))
+            if name not in free | self.idle_fields and (type(one), one) != (type(another), another)
         }
+
+
+def split_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return flat values without the options of schemes, and these options by their own names."""
+    options = {name for name in values if name in SCHEME_OPTIONS or name.startswith(SCHEME_PREFIX)}
+    others = {name: value for name, value in values.items() if name not in options}
+    return others, {name.removeprefix(SCHEME_PREFIX): values[name] for name in values if name in options}
+
+
+def option_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of schemes by flat names."""
+    return {name if name in SCHEME_OPTIONS else SCHEME_PREFIX + name: value for name, value in options.items()}
+
+
+@contextmanager
+def naming(source: str | None) -> Iterator[None]:
+    """Within the block, errors begin with the name of a source."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{source}: {error}" if source else str(error)) from None
+
+
+_FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
+
+
+def fields_of(kind: type[RunConfig]) -> dict[str, tuple[str, str]]:
+    """Return the group and the field of each short name; settings that only some models have are not among them."""
+    if kind in _FIELDS:
+        return _FIELDS[kind]
+    found: dict[str, tuple[str, str]] = {}
+    for top in dataclasses.fields(kind):
+        default = getattr(kind, top.name)
+        if isinstance(default, Group):
+            found |= {default.short_name(field.name): (top.name, field.name) for field in dataclasses.fields(default)}
+        elif top.name != "scheme":
+            found[top.name] = ("", top.name)
+    _FIELDS[kind] = {short: place for short, place in found.items() if not short.startswith(PREFIX)}
+    return _FIELDS[kind]
+
+
+def _flat_values(kind: type[RunConfig], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values of one source by flat names; a setting of the model may still lack its prefix."""
+    for name, value in values.items():
+        yield from _entries(kind, str(name), value)
+
+
+def _entries(kind: type[RunConfig], name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Return the flat names and values of an entry, which may be a group, or have the name of its group before it."""
+    group, dot, inner = name.partition(".")
+    top, inside = getattr(kind, group, None), {inner: value} if dot else value
+    if kind.omitted & {name, group, *fields_of(kind).get(name, ())} or (name in SCHEME_OPTIONS and not kind.hides):
+        raise UserError(f"unknown field {name!r}: it has no meaning in a run of {kind.domain}")
+    if group == "scheme":
+        yield from _scheme_entries(inside)
+    elif isinstance(top, Group) and isinstance(inside, Mapping):
+        for one, entry in inside.items():
+            short, own = top.short_name(str(one)), [field for of, field in fields_of(kind).values() if of == group]
+            if group != "model" and one not in own:
+                raise UserError(f"unknown field {group}.{one}: {nearest(str(one), sorted(own))}")
+            if short in kind.omitted:
+                raise UserError(f"unknown field {group}.{one}: it has no meaning in a run of {kind.domain}")
+            yield short, entry
+    else:
+        yield name, value
+
+
+def _scheme_entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Return a scheme and its given options by flat names: of its name, of a complete scheme, or of a mapping."""
+    if isinstance(value, Mapping) and "given" in value:
+        value = SchemeSpec.from_dict(value)
+    if isinstance(value, SchemeSpec):
+        yield "scheme", value
+        yield from option_names(value.given_options).items()
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _scheme_entries(one) if name == "name" else option_names({name: one}).items()
+    elif isinstance(value, str):
+        yield "scheme", value
+    elif value is not None:
+        raise UserError(f"scheme takes a name, not {short_repr(value)}")
+
+
+def _each_once(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return entries as a dictionary; a name that is given twice is refused."""
+    found: dict[str, Any] = {}
+    for name, value in entries:
+        if name in found:
+            raise UserError(f"{name} is given twice, such as by itself and in its group: give it once")
+        found[name] = value
+    return found

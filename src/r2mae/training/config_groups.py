@@ -192,8 +192,6 @@ class MachineConfig(Group):
         Compute the statistics of batch normalisation over all processes, as a single process would.
     strategy : {"ddp", "fsdp"}
         What each process stores: the complete model, or (`fsdp`) its part of weights, gradients and moments.
-    activation_checkpointing : bool
-        Store only the inputs of each layer, and recompute the rest for the gradient: less memory, more time.
     workers : int
         Processes that load data; 0 loads in the training process.
     threads : int, optional
@@ -211,9 +209,8 @@ class MachineConfig(Group):
     nodes: _Count = 1
     sync_batchnorm: bool = False
     strategy: Literal["ddp", "fsdp"] = "ddp"
-    activation_checkpointing: bool = False
     workers: Annotated[int, Range(0, 1024)] = 0
-    threads: _Count | None = None
+    threads: Annotated[int, Range(1, 1024)] | None = None
     save_every: Size = 500
     keep_every: Size | None = None
     logger: Literal["none", "tensorboard", "wandb"] = "none"

@@ -30,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.ranks import LAUNCHED, is_launched, is_relaunched, process_rank
-from r2mae.training.units import listen, units_of
+from r2mae.training.units import units_of
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -230,7 +230,6 @@ def _shard(module: "Pretraining", device: torch.device) -> nn.Module:
     for model in (module.model, *(() if module.average is None else (module.average.module,))):
         for unit in units_of(model):
             fully_shard(unit, mesh=mesh)
-            listen(unit)
     if module.average is not None:
         fully_shard(module.average.module, mesh=mesh)
     fully_shard(module, mesh=mesh)

@@ -4,16 +4,16 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
-_OF_MACHINE = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
-_AFFECTS_NUMBERS = (*_OF_MACHINE, "r2mae", "torch", "numpy")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -44,27 +44,6 @@ def _version_of(library: str) -> str:
         return version(library)
     except PackageNotFoundError:
         return "not installed"
-
-
-def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes of environment in a run's record, one for each resume."""
-    return list(recorded.get(CONTINUED, ()))
-
-
-def add_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the record of a run with what has changed `now` that it resumes, and the changes that may alter results.
-
-    The record is the environment in which the run started, and its changes under :data:`CONTINUED`: mappings of the
-    step from which the run resumed and the new values. Those from this step on are dropped: those steps were lost.
-    """
-    record = {key: value for key, value in recorded.items() if key != CONTINUED}
-    changes = [change for change in recorded_changes(recorded) if change["step"] < step]
-    last = {key: value for entry in (record, *changes) for key, value in entry.items()}
-    changed = {key: value for key, value in now.items() if last.get(key) != value}
-    changes += [{"step": step, **changed}] if changed else []
-    before, after = ({**one, **dict(one.get("versions") or {})} for one in (last, now))
-    altering = [name for name in _AFFECTS_NUMBERS if name in before and before[name] != after.get(name)]
-    return record | ({CONTINUED: changes} if changes else {}), altering
 
 
 def processor() -> str:
@@ -102,11 +81,26 @@ def _torch_environment() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    from r2mae.training.devices import has_fast_bf16  # it needs torch
-
     return {
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "bf16_instructions": has_fast_bf16(torch.device("cpu")),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def has_fast_bf16(device: "torch.device") -> bool:
+    """Return whether bf16 products are faster than 32 bits on a device; on a CPU, by oneDNN and instructions."""
+    import torch
+
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    try:
+        known = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    except (AttributeError, RuntimeError):  # torch without oneDNN
+        return False
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return known
+    # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
+    checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return known and any(check() for check in checks)

@@ -9,13 +9,17 @@ model.safetensors      weights of the finished model, described by model.json
 statistics.safetensors batch statistics re-estimated on unmasked inputs
 results.json           scores
 items.safetensors      scores of single test items
+
+A run folder may come from a stranger. So files are read by :func:`r2mae.files.read_confined`, YAML with references
+(anchors and aliases) is refused, and every value must have the type that the code expects.
 """
 
 import errno
 import fcntl
+import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +27,15 @@ from typing import Any
 import yaml
 
 from r2mae.errors import UserError
-from r2mae.files import UNFINISHED, atomic_write, jsonable, write_json
+from r2mae.files import UNFINISHED, atomic_write, jsonable, read_confined, write_json
 from r2mae.training.config import RunConfig
-from r2mae.training.environment import add_change, environment
-from r2mae.training.records import finite_float, hint_for, read_json, read_yaml
-
-__all__ = ["FolderLock", "InUseError", "RunFolder", "hint_for", "read_json"]
+from r2mae.training.environment import CONTINUED, environment
 
 FORMAT = 1  # of model.json
+_MAX_YAML = 1 << 18  # bytes; a configuration has some hundred lines
+_MAX_JSON = 1 << 28  # a model of cells lists its genes, and its training history has a line per step
+_MAX_NUMBER = 1e300
+_MODEL_FILES = ("model.json", "model.safetensors", "statistics.safetensors")  # written together
 
 
 @dataclass(frozen=True)
@@ -88,19 +93,17 @@ class RunFolder:
         if not isinstance(scores, dict):
             return None
         times = [values.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds")]
-        numbers = [*scores.values(), *times]
-        return values if all(one is None or finite_float(one) is not None for one in numbers) else None
+        return values if all(one is None or _is_finite(one) for one in (*scores.values(), *times)) else None
 
     @property
     def description(self) -> Description:
         """The description of the model in ``model.json``; raises a :class:`UserError` if it is damaged."""
-        values, path = read_json(self.model_file), self.model_file
+        values = read_json(self.model_file)
         domain, architecture = values.get("domain"), values.get("architecture", {})
-        steps, seconds = values.get("steps", 0), finite_float(values.get("seconds", 0.0))
-        if type(steps) is not int or finite_float(steps) is None or seconds is None or min(steps, seconds) < 0:
-            raise UserError(f"{path} contains no number of steps and seconds: {hint_for(path)}")
-        if not isinstance(domain, str) or not isinstance(architecture, dict):
-            raise UserError(f"{path} does not describe a model: {hint_for(path)}")
+        steps, seconds = values.get("steps", 0), values.get("seconds", 0.0)
+        counted = type(steps) is int and _is_finite(steps) and _is_finite(seconds) and min(steps, seconds) >= 0
+        if not (counted and isinstance(domain, str) and isinstance(architecture, dict)):
+            raise UserError(f"{self.model_file} does not describe a model: {hint_for(self.model_file)}")
         return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
 
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
@@ -194,26 +197,26 @@ class RunFolder:
     def record_machine(self, device: str, step: int) -> None:
         """Record in environment.json the environment that the run is trained in from this step on.
 
-        At step 0 the environment is written. Later, its changes are added, and those that may alter results are logged.
+        At step 0 the environment is written. Later, its changes are added and logged.
         """
         now = jsonable({**environment(), "device": device})
-        recorded: dict[str, Any] = {}
-        record, altering = now, list[str]()
-        if step > 0:
-            try:
-                recorded = read_json(self.environment_file)
-                record, altering = add_change(recorded, now, step)
-            except (UserError, KeyError, TypeError, ValueError):  # a damaged record, which training does not need
-                pass
-        if record != recorded:
-            write_json(self.environment_file, record)
-        if altering:
+        try:
+            recorded = read_json(self.environment_file) if step else now
+        except UserError:  # damaged: training does not need it
+            recorded = now
+        changes = [one for one in recorded.get(CONTINUED, ()) if isinstance(one, dict)]
+        last = {name: value for entry in (recorded, *changes) for name, value in entry.items()}
+        changed = {name: value for name, value in now.items() if last.get(name) != value}
+        if recorded is now:
+            write_json(self.environment_file, now)
+        elif changed:
+            write_json(self.environment_file, {**recorded, CONTINUED: [*changes, {"step": step, **changed}]})
             logging.getLogger("r2mae").warning(
-                "%s resumes from step %d in a changed environment: %s. Its results may differ from those of an "
+                "%s resumes from step %d in a changed environment (%s). Its results may differ from those of an "
                 "uninterrupted run; environment.json lists the changes",
                 self.path,
                 step,
-                ", ".join(altering),
+                ", ".join(changed),
             )
 
     def record_measurement(self, config: RunConfig) -> None:
@@ -284,3 +287,82 @@ class FolderLock:
     def __exit__(self, *details: object) -> None:
         """Release the lock."""
         os.close(self._handle)
+
+
+# The small files -----------------------------------------------------------------------------------------------------
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Loads YAML without references: a few lines of nested aliases can expand beyond the memory."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.YAMLError(f"anchors and aliases are not read: write out {event.anchor!r} in full")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        made = super().construct_mapping(node, deep=deep)
+        if len(made) < len(node.value):
+            raise yaml.YAMLError("a key occurs twice")
+        return made
+
+
+def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:
+    """Read a YAML file of fields as plain types; no objects are constructed.
+
+    With `linked` it may be a link to another folder, for files that the user names.
+
+    Raises
+    ------
+    UserError
+        If the file is missing, too large, no mapping of names to values, or contains anchors or aliases.
+    """
+    try:
+        values = yaml.load(_read_text(path, _MAX_YAML, linked), _PlainLoader)  # a safe loader
+    except FileNotFoundError:
+        raise UserError(f"there is no configuration {path}") from None
+    except (OSError, yaml.YAMLError, RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is not a readable YAML file ({reason}): repair it, or name another") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
+    return values
+
+
+def read_json(path: Path, *, linked: bool = False) -> dict[str, Any]:
+    """Read a JSON object; a defect raises a UserError; `linked` as in :func:`read_yaml`."""
+    try:
+        value = json.loads(_read_text(path, _MAX_JSON, linked))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is not readable JSON ({reason}): {hint_for(path)}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} should contain a JSON object: {hint_for(path)}")
+    return value
+
+
+def hint_for(path: Path) -> str:
+    """Return the hint for a damaged file of a run folder; files that can be rewritten do not cost the folder."""
+    folder = path.parent
+    if path.name == "data.json":
+        return "delete it; changes of the run's data are then no longer detected"
+    if path.name not in _MODEL_FILES:
+        return f"delete {folder} and rerun the same command"
+    if not (folder / "checkpoints" / "last.ckpt").is_file():
+        return f"delete {folder} and rerun the command that made it"
+    return (
+        f"delete {folder / 'model.json'} and rerun the command that made the run, such as `r2mae pretrain`: it writes "
+        "the model again, from the last checkpoint"
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether this is a finite number, and not text, true, 1e400 or a number of thousands of digits."""
+    return type(value) in (int, float) and abs(value) < _MAX_NUMBER
+
+
+def _read_text(path: Path, most: int, linked: bool) -> str:
+    return read_confined(path.resolve() if linked else path, most).decode("utf-8")

@@ -4,8 +4,7 @@
 """
 
 import logging
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -13,33 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
 from r2mae.errors import UserError
-from r2mae.files import write_json
 from r2mae.masking.keys import Key
-from r2mae.masking.schemes import Scheme
-from r2mae.registry import JOBS
-from r2mae.training.bn_statistics import batch_norms, estimate_statistics
+from r2mae.progress import Reporter
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import cpu_threads
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest, stopped_by
-from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
-from r2mae.training.progress import Reporter, SilentReporter
-from r2mae.training.run import Run
+from r2mae.training.run import Run, check_fits_memory, cpu_threads, freed_memory_kept
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable
-from r2mae.training.units import recompute_activations
-from r2mae.training.validation import to_device
+from r2mae.training.validation import estimate_statistics, to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
 
@@ -66,20 +57,6 @@ class Fitted:
     resumed_from: int
     trained_now: bool
     seconds: float
-
-    def write_results(self, config: RunConfig, scores: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``results.json`` of the run (its scores, and how they were measured), and return its content."""
-        results = {
-            "scores": scores,
-            "measured": config.measurement_settings(),
-            "steps": self.steps,
-            "seconds": self.seconds,
-            "samples_per_second": self.steps * config.optimizer.batch_size / max(self.seconds, 1e-9),
-        }
-        with FolderLock(self.folder.path):
-            write_json(self.folder.results_file, results)
-            self.folder.record_measurement(config)
-        return results
 
 
 def fit(
@@ -176,33 +153,15 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
         if config.hides
         else None
     )
-    if scheme and fresh and run.rank == 0:
-        _warn(scheme, model, config)
-    module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
-    if config.optimizer.compile:
-        model.compile()
-    if config.machine.activation_checkpointing:
-        recompute_activations(model)
-    return module, origin
-
-
-def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
-    """Log what is allowed, but hardly meant."""
-    log = logging.getLogger("r2mae")
-    if getattr(scheme.ratio, "never_falls", False):
-        log.warning(
+    if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "never_falls", False):
+        logging.getLogger("r2mae").warning(
             "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
             "(train longer, or set --decay-in steps)"
         )
-    mixed = getattr(scheme.ratio, "per", "batch") == "sample"
-    trained = any(layer.training for layer in batch_norms(model).values())
-    alone = JOBS not in os.environ  # a comparison says it once
-    if mixed and trained and alone and getattr(config.evaluation, "bn_statistics", None) == "yes":
-        log.warning(
-            "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a "
-            'model, which concerns its errors at mask ratios: measure them with bn_statistics="both" '
-            '(--bn-statistics both), or, if the model has it, use norm="layer" (--norm layer)'
-        )
+    module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
+    if config.optimizer.compile:
+        model.compile()
+    return module, origin
 
 
 def _train(
@@ -223,7 +182,7 @@ def _train(
         nullcontext() if sharded else freed_memory_kept(),  # FSDP gathers and drops layers, and would keep too much
         synced_batch_norms(module.model) if config.machine.sync_batchnorm else nullcontext(),
     ):
-        shown = SilentReporter() if reporter is None or run.rank > 0 else reporter
+        shown = reporter if run.rank == 0 else None
         keeper = CheckpointKeeper(
             run, module, data, folder, checkpoint, metrics=metrics, reporter=shown, tracker=tracker, stop=stop
         )
@@ -232,7 +191,8 @@ def _train(
         except torch.OutOfMemoryError:
             raise UserError(_out_of_memory(config)) from None
         finally:
-            shown.stop()
+            if shown is not None:
+                shown.stop()
     if sharded:
         weights = whole(module.evaluation_model.state_dict(), here=run.rank == 0)
         if run.rank == 0:

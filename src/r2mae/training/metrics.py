@@ -4,10 +4,11 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, warn_once
 from r2mae.files import atomic_write, confined_file, write_json
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAX_STEP_DIGITS = 15
-_MAX_BYTES = 1 << 30  # bytes of a file: some ten million steps
 _WANDB_STEP = "trainer/global_step"  # as in charts of other libraries
 COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
@@ -71,8 +71,6 @@ def read_metrics(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
         return pd.read_csv(confined_file(path))[list(COLUMNS)].astype(float)
     except (OSError, ValueError, KeyError, OverflowError) as error:  # pandas' own errors are ValueErrors
         reason = " ".join(str(error).split())[:120]
@@ -86,11 +84,8 @@ def _format_number(value: float) -> str:
 # Trackers ------------------------------------------------------------------------------------------------------------
 
 
-class Tracker(NamedTuple):
-    """A run in a tracker: ``log(values, step)`` records values by name, ``finish(failed)`` ends the run there."""
-
-    log: Callable[[Mapping[str, float], int], None]
-    finish: Callable[[bool], None]
+Log = Callable[[Mapping[str, float], int], None]
+"""``log(values, step)`` records values by name."""
 
 
 def check_logger(name: str) -> None:
@@ -102,7 +97,7 @@ def check_logger(name: str) -> None:
         )
 
 
-def _tensorboard(config: RunConfig, folder: RunFolder, step: int) -> Tracker:
+def _tensorboard(config: RunConfig, folder: RunFolder, step: int) -> tuple[Log, Callable[[bool], None]]:
     """Write event files into the run folder; points after `step`, of a run that was killed, are hidden."""
     writer = import_module("torch.utils.tensorboard").SummaryWriter(folder.path / "tensorboard", purge_step=step + 1)
 
@@ -110,10 +105,10 @@ def _tensorboard(config: RunConfig, folder: RunFolder, step: int) -> Tracker:
         for name, value in values.items():
             writer.add_scalar(name, value, step)
 
-    return Tracker(log, lambda failed: writer.close())
+    return log, lambda failed: writer.close()
 
 
-def _wandb(config: RunConfig, folder: RunFolder, step: int) -> Tracker:
+def _wandb(config: RunConfig, folder: RunFolder, step: int) -> tuple[Log, Callable[[bool], None]]:
     """Open a run of Weights & Biases, or resume it; one that the caller opened in this process is used."""
     wandb: Any = import_module("wandb")
     file = folder.path / "tracker.json"
@@ -132,32 +127,34 @@ def _wandb(config: RunConfig, folder: RunFolder, step: int) -> Tracker:
         if wandb.run is not None and wandb.run.id == identity:
             wandb.finish(exit_code=int(failed))
 
-    return Tracker(lambda values, step: run.log({**values, _WANDB_STEP: step}), finish)
+    return lambda values, step: run.log({**values, _WANDB_STEP: step}), finish
 
 
 @contextmanager
-def tracker_of(config: RunConfig, folder: RunFolder, step: int = 0) -> Iterator[Tracker | None]:
+def tracker_of(config: RunConfig, folder: RunFolder, step: int = 0) -> Iterator[Log | None]:
     """Open the tracker that a configuration names, for a block, at whose end the run ends there, too.
 
-    `step` is the one from which the run resumes.
+    `step` is the one from which the run resumes. A tracker that fails later is warned of, and training goes on.
     """
     name = config.machine.logger
     if name == "none":
         yield None
         return
     try:
-        tracker = {"tensorboard": _tensorboard, "wandb": _wandb}[name](config, folder, step)
-    except UserError:
-        raise
+        log, finish = {"tensorboard": _tensorboard, "wandb": _wandb}[name](config, folder, step)
     except Exception as error:  # too old, without a login, or without a server: foreign code may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise UserError(f"the logger {name!r} cannot be used ({reason}): omit --logger") from None
+
+    def guarded(call: Callable[..., None], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception as error:
+            warn_once(f"the logger {name!r} failed, and training goes on: {error}")
+
     failed = True
     try:
-        yield tracker
+        yield partial(guarded, log)
         failed = False
     finally:
-        try:
-            tracker.finish(failed)
-        except Exception as error:
-            warn_once(f"the logger {name!r} did not end its run: {error}")
+        guarded(finish, failed)

@@ -65,10 +65,6 @@ class BatchOrder(Sampler[Any]):
     def __post_init__(self) -> None:
         self._epochs: dict[int, Int64[np.ndarray, " n"]] = {}
 
-    def __len__(self) -> int:
-        """Return the number of micro-batches of the complete run."""
-        return self.steps * self.accumulate
-
     def __iter__(self) -> Iterator[Share]:
         """Yield this rank's share of the micro-batches from `first_step` on."""
         size = self.batch_size // (self.accumulate * self.ranks)
@@ -116,12 +112,8 @@ class KeyedBatches(Dataset[Any]):
     def __init__(self, data: Batches, key: Key) -> None:
         self.data, self.key = data, key
 
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return len(self.data)
-
-    def __getitems__(self, share: Share) -> Any:
-        """Return the batch of a share; torch prescribes the name."""
+    def __getitem__(self, share: Share) -> Any:
+        """Return the batch of a share."""
         try:
             return self.data.batch(share.indices, self.key.fold(share.step).rows(share.row))
         except UserError as error:
@@ -140,8 +132,8 @@ def make_loader(
     moved = data.on_device(device) if workers == 0 else data
     return DataLoader(
         KeyedBatches(moved, key),
-        batch_sampler=order,
-        collate_fn=_return_unchanged,
+        batch_size=None,  # the data set makes batches itself
+        sampler=order,
         num_workers=workers,
         worker_init_fn=_ignore_signals,
         pin_memory=device.type == "cuda" and moved is data,  # tensors on the device cannot be pinned
@@ -162,7 +154,3 @@ def _ignore_signals(worker: int) -> None:
     """Ignore signals in a worker: a signal to the process group must not end the workers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _return_unchanged(batch: Any) -> Any:
-    return batch

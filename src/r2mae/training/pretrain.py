@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.evaluation.items import ItemRecorder, ItemScores
+from r2mae.files import write_json
+from r2mae.progress import Reporter
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
-from r2mae.training.progress import Reporter
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data, Trainable
@@ -50,11 +51,12 @@ def pretrain(
         if results is None:
             _, task, model = load_model(out, domain, device=config.machine.device)
             folder.check_data(config.data.source, domain.fingerprint(config))
-            items = recorder_for(domain)
-            working = progress_arguments(folder, domain, progress) | items
+            items = ItemRecorder()
+            working = supported(domain, kept=folder.evaluation_file, progress=progress, items=items)
             scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
-            write_items(folder, config, items)  # before results.json, without which they are ignored
-            results = fitted.write_results(config, scores)
+            speed = fitted.steps * config.optimizer.batch_size / max(fitted.seconds, 1e-9)
+            timed = {"steps": fitted.steps, "seconds": fitted.seconds, "samples_per_second": speed}
+            results = write_results(folder, config, items, {"scores": scores, **timed})
         return fitted, results
 
 
@@ -69,30 +71,32 @@ def log_notes(data: Data) -> Data:
     return data
 
 
-def recorder_for(domain: Trainable) -> dict[str, ItemRecorder]:
-    """Return the argument `items` of a domain's evaluation, if it takes one: a recorder of scores of test items."""
-    return {"items": ItemRecorder()} if "items" in domain.evaluation_support else {}
+def supported(domain: Trainable, **arguments: Any) -> dict[str, Any]:
+    """Return those arguments that a domain's evaluation takes."""
+    return {name: value for name, value in arguments.items() if name in domain.evaluation_support}
 
 
-def write_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
-    """Write the recorded scores of single test items; without any, delete those of an earlier measurement."""
-    found = recorder["items"].item_scores() if recorder else None
+def write_results(
+    folder: RunFolder, config: RunConfig, items: ItemRecorder, results: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write ``results.json``, with how was measured, and the recorded scores of single test items; return its content.
+
+    A trained run records in its configuration how it was measured.
+    """
+    written = {**results, "measured": config.measurement_settings()}
+    found = items.item_scores()
     with FolderLock(folder.path):
-        if found is not None:
-            found.write(folder.items_file, config.measurement_settings())
-        else:
+        if found is None:
             folder.items_file.unlink(missing_ok=True)
+        else:
+            found.write(folder.items_file, written["measured"])
+        write_json(folder.results_file, written)  # last: without it, the items are ignored
+        if folder.trained:
+            folder.record_measurement(config)
+    return written
 
 
 def items_of(folder: RunFolder) -> ItemScores | None:
     """Return the scores of single test items of a finished run; None if its results have none."""
     measured = (folder.results or {}).get("measured", {})
     return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
-
-
-def progress_arguments(
-    folder: RunFolder, domain: Trainable, progress: Callable[[int, int], None] | None
-) -> dict[str, Any]:
-    """Return the arguments of a long evaluation that show its progress and make it resumable."""
-    offered = {"kept": folder.evaluation_file, "progress": progress}
-    return {name: value for name, value in offered.items() if name in domain.evaluation_support}

@@ -4,7 +4,6 @@ import os
 
 from r2mae.errors import UserError
 
-_DIGITS = 9
 LAUNCHED = "R2MAE_LAUNCHED"  # set for processes that a command starts again as several
 
 
@@ -40,21 +39,19 @@ def process_rank(devices: int, nodes: int = 1) -> int:
     started several, or those of several machines were not started, a :class:`UserError` says so.
     """
     if not is_launched():
+        tasks = _number("SLURM_STEP_NUM_TASKS")
         if nodes > 1:
             raise UserError(
                 f"--nodes {nodes} needs torchrun to start the command on every machine: see docs/cluster.md"
             )
-        tasks = _number("SLURM_STEP_NUM_TASKS")
         if devices > 1 and tasks > 1:
             raise UserError(
                 f"SLURM started {tasks} tasks, and each would start {devices} processes: start one task on each "
                 "machine (--ntasks-per-node 1): see docs/cluster.md"
             )
         return 0
-    rank, count, _ = (_number(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))  # torch reads all of them
+    count = _number("WORLD_SIZE")
     here = _number("LOCAL_WORLD_SIZE") or count
-    if rank >= count:
-        raise UserError(f"RANK is {rank} and WORLD_SIZE {count}: the first of {count} processes has the rank 0")
     if (here, count) != (devices, devices * nodes):
         hint = f"say --nodes {count // here} --devices {here}"
         if count % here:
@@ -62,18 +59,11 @@ def process_rank(devices: int, nodes: int = 1) -> int:
         raise UserError(
             f"{count} processes were started, {here} of them here, for {devices} device(s) on {nodes} nodes: {hint}"
         )
-    return rank
-
-
-def check_variables() -> None:
-    """Refuse variables of torchrun that hold no number, before a library that reads them is imported."""
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
-        if name in os.environ:
-            _number(name)
+    return _number("RANK")
 
 
 def _number(name: str) -> int:
-    value = os.environ.get(name, "0")
-    if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
-        raise UserError(f"the environment variable {name} must be a whole number, not {value[:40]!r}: unset it")
-    return int(value)
+    try:
+        return int(os.environ.get(name, "0"))
+    except ValueError:
+        raise UserError(f"the environment variable {name} must be a whole number: unset it") from None

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
-from r2mae.training.bn_statistics import Statistics, batch_norms, set_statistics
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import torch_device
 from r2mae.training.folder import FORMAT, RunFolder, hint_for
-from r2mae.training.memory import model_bytes
+from r2mae.training.run import model_bytes, torch_device
 from r2mae.training.task import Task, Trainable
+from r2mae.training.validation import Statistics, batch_norms, set_statistics
 
 _Config = TypeVar("_Config", bound=RunConfig)
 _Task = TypeVar("_Task", bound=Task)

@@ -1,6 +1,8 @@
 """One optimiser step, from the batch to the updated weights: read :class:`Pretraining` from top to bottom."""
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,8 +15,11 @@ from r2mae.masking.ratios import draw, is_stratified_per_sample
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import local
-from r2mae.training.optimizers import SCALE, default_groups, learning_rate_factor, make_optimizer, torch_groups
-from r2mae.training.task import MaskedBatch, Task, count_samples
+from r2mae.training.task import MaskedBatch, ParameterGroup, Task, count_samples
+
+SCALE = "lr_scale"
+"""Entry of an optimiser's group: its factor on the learning rate."""
+MOMENTUM = 0.9  # of sgd
 
 
 class Pretraining(nn.Module):
@@ -67,14 +72,10 @@ class Pretraining(nn.Module):
         self.ratio = 0.0  # of the last micro-batch, or a mean; see _mean_ratio
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimiser, with the task's parameter groups or the default ones (:mod:`.optimizers`)."""
-        chosen = self.task.parameter_groups(self.model, self.config)
-        if chosen is None:
-            groups = default_groups(self.model, self.config)
-        else:
-            groups = torch_groups(chosen, self.config.optimizer.peak_lr)
+        """Return the optimiser of the task's parameter groups, and of the network of loss weights."""
+        groups = self.task.parameter_groups(self.model, self.config)
         if self.weights is not None:
-            groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
+            groups = [*groups, ParameterGroup(list(self.weights.parameters()), decayed=False)]
         return make_optimizer(groups, self.config)
 
     def set_learning_rate(self, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -85,7 +86,7 @@ class Pretraining(nn.Module):
             schedule = config.optimizer.schedule
             factor = learning_rate_factor(step, self.total_steps, schedule, self._warmup, lowest)
             for group in optimizer.param_groups:
-                group["lr"] = config.optimizer.peak_lr * factor * group.get(SCALE, 1.0)
+                group["lr"] = config.optimizer.peak_lr * factor * group[SCALE]
 
     def forward(self, batch: Any, step: int, part: int) -> Tensor:
         """Return the scalar to differentiate for micro-batch `part` of a step: its loss, or its sum of losses."""
@@ -212,3 +213,40 @@ def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
     average.requires_grad_(False)  # DDP must not wait for its gradients
     return average
+
+
+def make_optimizer(groups: Sequence[ParameterGroup], config: RunConfig) -> torch.optim.Optimizer:
+    """Return the optimiser that a configuration names."""
+    chosen = config.optimizer
+    entries: list[dict[str, Any]] = [
+        {
+            "params": group.parameters,
+            "lr": chosen.peak_lr * group.scale,
+            "weight_decay": chosen.weight_decay if group.decayed else 0.0,
+            SCALE: group.scale,
+        }
+        for group in groups
+    ]
+    if chosen.name == "sgd":
+        fused = config.machine.strategy == "ddp"  # torch has no such kernel for sharded parameters
+        return torch.optim.SGD(entries, momentum=MOMENTUM, fused=fused)
+    kind = torch.optim.Adam if chosen.name == "adam" else torch.optim.AdamW
+    return kind(entries, betas=(float(chosen.betas[0]), float(chosen.betas[1])), fused=True)
+
+
+def learning_rate_factor(
+    step: int, total: int, shape: Literal["constant", "linear", "cosine"], warmup: float, lowest: float = 0.0
+) -> float:
+    """Return the factor on the learning rate at optimiser step `step` (from 0) of `total`.
+
+    The factor rises linearly to 1 over the first fraction `warmup` of the run. Then it stays constant, or falls to
+    `lowest` at the end of the run along a line or half a cosine.
+    """
+    rising = warmup * total
+    if step < rising:
+        return (step + 1) / math.ceil(rising)
+    if shape == "constant":
+        return 1.0
+    done = (step - rising) / max(total - rising, 1)
+    falling = 1.0 - done if shape == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return lowest + (1.0 - lowest) * falling

@@ -183,12 +183,16 @@ class Task(Generic[_Batch_contra, _Model_contra]):
         """
         return self
 
-    def parameter_groups(self, model: _Model_contra, config: Any) -> "list[ParameterGroup] | None":
+    def parameter_groups(self, model: _Model_contra, config: Any) -> list[ParameterGroup]:
         """Return which parameters are trained, and how, in the same order in every call; omitted ones stay frozen.
 
-        By default None: all, with the run's learning rate and weight decay.
+        By default all, with the run's learning rate and weight decay; AdamW does not decay biases and norms.
         """
-        return None
+        parameters = list(model.parameters())
+        if config.optimizer.name != "adamw" or config.optimizer.weight_decay == 0:
+            return [ParameterGroup(parameters)]
+        matrices, vectors = ([one for one in parameters if (one.ndim < 2) is flat] for flat in (False, True))
+        return [ParameterGroup(matrices), ParameterGroup(vectors, decayed=False)]
 
 
 class Data:

@@ -6,7 +6,7 @@ import torch
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.models.mlp import CountAutoencoder, build
 from r2mae.errors import UserError
-from r2mae.training.bn_statistics import batch_norms
+from r2mae.training.validation import batch_norms
 
 
 def test_layers_and_size_of_the_paper() -> None:

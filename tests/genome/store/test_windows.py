@@ -121,7 +121,7 @@ def test_windows_that_fit_nowhere(store: AlignmentStore) -> None:
 def test_starts_that_the_memory_does_not_hold(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Intervals.everywhere(store.layout)
     count = len(window_starts(store, whole, 10, 1, most_unknown=1.0))
-    monkeypatch.setattr("r2mae.training.memory.available_memory", lambda: 24 * count - 1)
+    monkeypatch.setattr("r2mae.cores.available_memory", lambda: 24 * count - 1)
     with pytest.raises(UserError, match=rf"^{count:,} windows take .* GB are free: give a larger --stride$"):
         window_starts(store, whole, 10, 1)
     assert len(window_starts(store, whole, 10, 2, most_unknown=1.0)) < count

@@ -21,7 +21,7 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import embed_set
 from r2mae.images.models.unet import PositionWeights, Settings, UNet, UNetTask, build
 from r2mae.masking.keys import Key
-from r2mae.training.bn_statistics import batch_norms, estimate_statistics
+from r2mae.training.validation import batch_norms, estimate_statistics
 
 SIDES = st.integers(1, 37)
 

@@ -23,7 +23,7 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.images.models.vit_mae.model import positions
-from r2mae.images.weight_conversion.load import Weights, fit_weights, from_transformers, load_initial_weights
+from r2mae.images.weights import Weights, fit_weights, from_transformers, load_initial_weights
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.loop import fit

@@ -15,9 +15,8 @@ from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError, reading
 from r2mae.files import write_json
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.training.folder import RunFolder
+from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import Origin
-from r2mae.training.records import read_json
 from r2mae.training.saving import load_model, load_weights
 
 _LAYER = {

@@ -28,7 +28,7 @@ from r2mae.genome.store.sources import allocate, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, TOKEN, UNKNOWN
 from r2mae.genome.store.tracks import add_track
 from r2mae.genome.store.zarr_exchange import ZarrGroup, export_zarr
-from r2mae.training.progress import counting_bar
+from r2mae.progress import counting_bar
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
 _PLAN, _GIVEN = "plan.json", "given.npy"  # of an unfinished build: what it is made of, and the reference's own FASTA

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from r2mae.cores import refuse_beyond_memory
 from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.sources import integer, name_of, table_lines
 from r2mae.genome.store.tokens import TOKEN, UNKNOWN
-from r2mae.training.memory import refuse_beyond_memory
 
 SHIFT = 40
 """Bits of a position, where contig and position are one number: contig x 2^40 + position."""

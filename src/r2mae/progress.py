@@ -42,19 +42,12 @@ class Reporter(Protocol):
 
     def start(self, step: int, total: int) -> None:
         """Called when a run starts or resumes at `step`."""
-        return
 
     def update(self, progress: RunProgress) -> None:
         """Called with the progress."""
-        return
 
     def stop(self) -> None:
         """Called at the end."""
-        return
-
-
-class SilentReporter(Reporter):
-    """Shows nothing."""
 
 
 def time_columns(counted: bool = True) -> list[ProgressColumn]:

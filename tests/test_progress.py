@@ -2,7 +2,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from r2mae.training.progress import ProgressBar, RunProgress
+from r2mae.progress import ProgressBar, RunProgress
 
 
 def terminal(width: int) -> str:
