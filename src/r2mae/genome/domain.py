@@ -13,8 +13,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument, option
 from r2mae.fingerprint import fingerprint
-from r2mae.genome.config import NO_VARIANTS, GenomeConfig, GenomeEvaluationConfig
-from r2mae.genome.models import MODELS
+from r2mae.genome.config import MODELS, NO_VARIANTS, GenomeConfig, GenomeEvaluationConfig
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:

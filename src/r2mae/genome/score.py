@@ -7,7 +7,6 @@ Every alternative of a site shares one prediction.
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,7 +41,6 @@ BLOCK = 4096
 """Rows that are scored and saved, or positions that are written, at a time."""
 ROWS = 128
 """Windows of a forward pass."""
-_PLAN = "plan.json"
 
 
 def site_scorer(
@@ -137,19 +135,12 @@ def score_variants(
     """Score a file of variants; memory does not grow with it, but for Parquet.
 
     The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
-    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes.
+    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes. If another process
+    writes this output, a UserError is raised.
 
-    Parameters
-    ----------
-    run, variants, output, data, column, batch_size, device
-        See :class:`r2mae.genome.domain.ScoreVariants`.
-    progress : callable, optional
-        Called with the number of rows done and the total.
-
-    Returns
-    -------
-    dict
-        Number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have a score.
+    For parameters see :class:`r2mae.genome.domain.ScoreVariants`; `progress` is called with the number of rows done and
+    the total. Returns the number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have
+    a score.
     """
     output, path = Path(output).expanduser(), Path(variants).expanduser()
     source = open_variants(path)
@@ -175,7 +166,7 @@ def score_variants(
             finished = saved.read(size)
             if len(finished) < size:
                 finished = scores_of(found, logs).tobytes()
-                saved.seek(place)
+                saved.truncate(place)
                 saved.write(finished)
                 os.fsync(saved.fileno())
             yield block, np.frombuffer(finished, np.float32), found.reasons
@@ -184,27 +175,16 @@ def score_variants(
             if progress is not None:
                 progress(rows, total)
 
-    with _saved_scores(output, plan) as saved:
-        source.write(output, column, scored(saved))
-    return dict(zip(REASONS, counts.tolist(), strict=True))
-
-
-@contextmanager
-def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[IO[bytes]]:
-    """Yield the file of the finished scores, whose hidden folder next to `output` is deleted if no error occurs.
-
-    Scores of another plan (other variants, another model) are deleted. If another process writes this output, a
-    UserError is raised.
-    """
     folder = output.with_name(f".{output.name}.scores")
     with exclusive(output):
-        if read_json(folder / _PLAN) != plan:
+        if read_json(folder / "plan.json") != plan:  # of other variants, or another model
             shutil.rmtree(folder, ignore_errors=True)
-            write_json(folder / _PLAN, plan)
-        (folder / "scores").touch()
-        with (folder / "scores").open("r+b", buffering=0) as saved:
-            yield saved
+            write_json(folder / "plan.json", plan)
+        with (folder / "scores").open("a+b", buffering=0) as saved:
+            saved.seek(0)
+            source.write(output, column, scored(saved))
         shutil.rmtree(folder)
+    return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
 def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:

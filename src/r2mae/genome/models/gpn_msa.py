@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, gelu, one_hot, scaled_dot_product_attention
 
 from r2mae.errors import UserError
-from r2mae.genome.models import GpnMsaSettings as Settings
+from r2mae.genome.config import GpnMsaSettings as Settings
 from r2mae.genome.store.tokens import BASES, LETTERS, MASK
 from r2mae.genome.task import AlignmentTask
 from r2mae.training.models import saved_layers
@@ -39,7 +39,7 @@ class AlignmentTransformer(nn.Module):
     """The network of GPN-MSA, or without other species of a single sequence (DNA appendix of the paper).
 
     `others` is the number of aligned species other than the target, 0 for a single sequence; `length` is that of the
-    longest window; for other parameters see :class:`r2mae.genome.models.GpnMsaSettings`.
+    longest window; for other parameters see :class:`r2mae.genome.config.GpnMsaSettings`.
     """
 
     def __init__(

@@ -59,15 +59,8 @@ def build_store(
     A build that was interrupted resumes when it is called again: finished contigs are kept. A store that was built of
     the same files with the same options is opened. Wrong input is refused with file and line.
 
-    Parameters
-    ----------
-    sources, out, reference, contig
-        See :class:`r2mae.genome.domain.Build`.
-    species : path or sequence of str, optional
-        Species to keep, in this order, or a file with one on each line; the reference is always the first. By default
-        all, in order of appearance.
-    progress : callable, optional
-        Called with a stage and the fraction of it that is done.
+    For parameters see :class:`r2mae.genome.domain.Build`; `species` may also be names. `progress` is called with a
+    stage and the fraction of it that is done.
     """
     files = [Path(source).expanduser() for source in ([sources] if isinstance(sources, str | Path) else sources)]
     given = None if reference is None else Path(reference).expanduser()

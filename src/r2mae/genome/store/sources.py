@@ -27,12 +27,8 @@ _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000"
 def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of every line, with its end; gzip is recognised.
 
-    `progress` is called with the fraction of the file that has been read.
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, is truncated or damaged, or has a line without end.
+    `progress` is called with the fraction of the file that has been read. A UserError is raised for a file that cannot
+    be read, is truncated or damaged, or has a line without end.
     """
     number = 0
     try:
@@ -63,13 +59,7 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
 
 
 def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_lines`; or for a binary file.
-    """
+    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     for number, line in read_lines(path):
