@@ -37,7 +37,7 @@ def config(store: AlignmentStore, **fields: Any) -> GenomeConfig:
 
 
 def spans(part: Any) -> list[tuple[int, int]]:
-    _, starts = part.starts.at(np.arange(len(part)))
+    _, starts = part.at(np.arange(len(part)))
     return [(int(start), int(start) + 16) for start in starts]
 
 
@@ -93,7 +93,7 @@ def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -
 
 def test_strides(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def stride(**fields: int) -> int:
-        return load_data(config(small, **fields)).train.starts.stride
+        return load_data(config(small, **fields)).train.stride
 
     assert (stride(), stride(stride=5)) == (1, 5)
     monkeypatch.setattr("r2mae.genome.batches._SMALL", 1000)

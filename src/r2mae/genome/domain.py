@@ -240,9 +240,9 @@ _BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows a
 
 
 def _store_of(config: GenomeConfig) -> "AlignmentStore":
-    from r2mae.genome.store.alignment import open_store
+    from r2mae.genome.store.alignment import AlignmentStore
 
-    return open_store(config.data.source)
+    return AlignmentStore(config.data.source)
 
 
 class GenomeDomain(Domain):

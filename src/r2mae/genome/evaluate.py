@@ -19,7 +19,7 @@ from r2mae.genome.batches import GenomeData, WindowBatches, unweighted, windows_
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.score import site_scorer
-from r2mae.genome.store.alignment import open_store
+from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import BASES, LETTERS
 from r2mae.genome.task import AlignmentTask, HiddenBases
@@ -152,8 +152,8 @@ def baseline_scores(
 
 def composition(data: GenomeData) -> Float64[Tensor, "4"]:
     """Return the fractions of A, C, G and T in the training windows, on the strand of the reference."""
-    starts = data.train.spread(_SAMPLE).starts
-    bases = data.store.reference_windows(*starts.at(np.arange(len(starts))), starts.length)
+    some = data.train.spread(_SAMPLE)
+    bases = data.store.reference_windows(*some.at(np.arange(len(some))), some.length)
     counts = torch.from_numpy(np.bincount(bases.ravel(), minlength=len(LETTERS))[:BASES]).double() + 1  # all can occur
     return counts / counts.sum()
 
@@ -208,15 +208,12 @@ def embed_windows(
     fraction that is soft-masked. A UserError is raised if `source` is not a store, lacks species of the model, or has
     no window in the regions.
     """
-    store = open_store(source)
+    store = AlignmentStore(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
     windows = windows_of(store, unweighted(config), part, model.species)
-    starts = windows.starts
-    if left := part.positions - len(starts) * starts.length:
-        unknown = f", or in {starts.omitted:,} windows with too many unknown bases" if starts.omitted else ""
-        message = (
-            f"{left:,} of {part.positions:,} positions are in no window of {starts.length}: at ends of regions{unknown}"
-        )
+    if left := part.positions - len(windows) * windows.length:
+        unknown = f", or in {windows.omitted:,} windows with too many unknown bases" if windows.omitted else ""
+        message = f"{left:,} of {part.positions:,} positions are in no window of {windows.length}: at ends of regions{unknown}"
         logging.getLogger("r2mae").warning("%s", message)
     device = next(model.parameters()).device
     parts, repeats = [], []
@@ -226,7 +223,7 @@ def embed_windows(
             batch = windows.batch(rows, EVALUATION_KEY.rows(first))
             parts.append(task.embed(model, to_device(batch, device)).float().cpu().numpy())
             repeats.append(batch["soft"].float().mean(1).numpy())
-    contigs, first_positions = starts.at(np.arange(len(windows)))
+    contigs, first_positions = windows.at(np.arange(len(windows)))
     embedding: Float32[np.ndarray, "windows width"] = np.concatenate(parts)
     return {
         "embedding": embedding,

@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.genome.store.alignment import AlignmentStore, open_store
+from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS, MASK, reverse_complement
 from r2mae.genome.variants.files import (
@@ -104,7 +104,7 @@ def _open_run(
     if (found := folder.read_config().get("domain")) != domain.name:
         raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {domain.name}")
     config, _, model = load_model(folder.path, domain, device=device, unmasked=True)
-    store = open_store(data or config.data.source)
+    store = AlignmentStore(data or config.data.source)
     if data is None:
         folder.check_data(config.data.source, domain.fingerprint(config))
     logs = site_scorer(store, model, config.data.window, rows=batch_size)

@@ -73,6 +73,11 @@ class Layout:
 
 def read_layout(folder: Path) -> Layout:
     """Read and check meta.json; raise a UserError for no store, one of another version, or a damaged one."""
+    if folder.is_file():
+        raise UserError(
+            f"{folder} is a file, and runs read an alignment store: build one first with "
+            f"r2mae data alignment build {folder} -o {folder.name.split('.')[0] or 'store'}"
+        )
     path = folder / META
     values = read_json(path)
     if not isinstance(values, dict) or "species" not in values:
@@ -258,17 +263,6 @@ class AlignmentStore:
         inside = starts[:, None] + np.arange(length)
         is_inside = (inside >= 0) & (inside < self.lengths[contigs][:, None])
         return np.where(is_inside, self.layout.offsets[contigs][:, None] + inside, -1)
-
-
-def open_store(data: str) -> AlignmentStore:
-    """Open a store; for a file, such as an alignment, the error says how to build one."""
-    path = Path(data).expanduser()
-    if path.is_file():
-        raise UserError(
-            f"{data} is a file, and runs read an alignment store: build one first with "
-            f"r2mae data alignment build {data} -o {path.name.split('.')[0] or 'store'}"
-        )
-    return AlignmentStore(path)
 
 
 def digest_of(path: Path) -> str:

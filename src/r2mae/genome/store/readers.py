@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.genome.store.alignment import Layout
 from r2mae.genome.store.sources import DIGITS, allocate, integer, name_of, read_lines, shown
-from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, TOKEN, UNKNOWN, complement, tokenise
+from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, TOKEN, UNKNOWN, complement
 
 Kind = Literal["maf", "fasta", "zarr"]
 Progress = Callable[[str, float], None]
@@ -268,7 +268,7 @@ def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
         elif letters := line.translate(None, b" \t\r\n"):
             if not name:
                 raise UserError(f"{path}, line {number:,}: letters before the first header (>name)")
-            parts.append(tokenise(letters, soft=True))
+            parts.append(letters.translate(SOFT_TABLE))
             if (bad := parts[-1].find(INVALID)) >= 0:
                 what = shown(letters[bad : bad + 1])
                 raise UserError(f"{path}, line {number:,}: holds {what}, which is no letter of an alignment")
