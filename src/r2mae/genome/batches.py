@@ -1,6 +1,6 @@
 """The windows of a run: its parts, and batches with the target separate from the aligned species, on either strand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple, TypedDict
 
@@ -182,13 +182,6 @@ def load_data(config: GenomeConfig) -> GenomeData:
     held_out = next((part for part in (parts.test, parts.validation) if len(part)), None)
     made = GenomeData(store, train, validation, test, architecture, held_out)
     return replace(made, notes=_notes(made, config))
-
-
-def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
-    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name."""
-    store = AlignmentStore(config.data.source)
-    windows = windows_of(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
-    return GenomeData(store, windows, None, windows, dict(built))
 
 
 def unweighted(config: GenomeConfig) -> GenomeConfig:

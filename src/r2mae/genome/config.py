@@ -271,8 +271,6 @@ class GenomeConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.init is not None:
-            if not self.init:
-                raise UserError("init is empty: name a folder of weights, or omit init")
             object.__setattr__(self, "init", str(Path(self.init).expanduser().absolute()))
 
     def with_measurement(self, **options: Any) -> "GenomeConfig":

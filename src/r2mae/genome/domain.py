@@ -396,11 +396,14 @@ class GenomeDomain(Domain):
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[GenomeConfig, GenomeData]":
         """Open another store for :meth:`evaluate`, with all of its windows as test data."""
-        from r2mae.genome.batches import other_data, unweighted
+        from r2mae.genome.batches import GenomeData, unweighted, windows_of
+        from r2mae.genome.store.intervals import Intervals
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
         config = unweighted(config).replace(data=source, **none, **NO_VARIANTS)
-        return config, other_data(config, architecture)
+        store = _store_of(config)
+        windows = windows_of(store, config, Intervals.everywhere(store.layout), architecture["species"])
+        return config, GenomeData(store, windows, None, windows, dict(architecture))
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:
         """Return the columns of a figure: starts and repeats are numbers."""

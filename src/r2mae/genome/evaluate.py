@@ -213,8 +213,8 @@ def embed_windows(
     windows = windows_of(store, unweighted(config), part, model.species)
     if left := part.positions - len(windows) * windows.length:
         unknown = f", or in {windows.omitted:,} windows with too many unknown bases" if windows.omitted else ""
-        message = f"{left:,} of {part.positions:,} positions are in no window of {windows.length}: at ends of regions{unknown}"
-        logging.getLogger("r2mae").warning("%s", message)
+        inside = f"{left:,} of {part.positions:,} positions are in no window of {windows.length}"
+        logging.getLogger("r2mae").warning("%s: at ends of regions%s", inside, unknown)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):

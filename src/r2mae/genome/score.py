@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from r2mae.domains.lookup import get_domain
@@ -217,15 +218,14 @@ def write_logits(
     _, store, logs, _ = _open_run(run, data, device, batch_size)
     intervals, done = read_regions(regions, store.layout), 0
     with text_file(output) as write:
-        write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]) + "\n")
         for contig, start, end in intervals.rows():
             for first in range(start, end, BLOCK):
                 positions = np.arange(first, min(first + BLOCK, end))
                 contigs = np.full(len(positions), contig)
-                tokens = store.reference_windows(contigs, positions, 1)[:, 0].tolist()
-                for place, token, values in zip(positions, tokens, logs(contigs, positions).tolist(), strict=True):
-                    fields = [store.contigs[contig], f"{place + 1}", LETTERS[token], *(f"{one:.6g}" for one in values)]
-                    write("\t".join(fields) + "\n")
+                bases = [LETTERS[token] for token in store.reference_windows(contigs, positions, 1)[:, 0]]
+                table = pd.DataFrame({"chrom": store.contigs[contig], "pos": positions + 1, "ref": bases})
+                table[[*LETTERS[:GAP]]] = logs(contigs, positions)
+                write(table.to_csv(sep="\t", index=False, header=not done, float_format="%.6g"))
                 done += len(positions)
                 if progress is not None:
                     progress(done, intervals.positions)

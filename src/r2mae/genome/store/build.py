@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ class _Builder:
         self.folder, self.reference, self.plan = build.folder, build.reference, plan
         self.source = _SOURCES[plan["kind"]](build)
         self.layout = self.source.layout
-        self.open: dict[int, np.ndarray] = {}
+        self.contig = lru_cache(MOST_MAPPED)(self._contig)
         numbers = range(len(self.layout.contigs))
         self.finished = {number for number in numbers if (self.folder / contig_file(number)).exists()}
         for path in self.folder.glob("contigs/*.tmp"):  # of an interrupted build; they take the room of whole contigs
@@ -166,16 +167,12 @@ class _Builder:
         for path in (self.folder / _PLAN, self.folder / _GIVEN, *self.folder.glob("*.rows")):
             path.unlink(missing_ok=True)
 
-    def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
-        """Return the array of a contig that is to be filled; it holds zeros at first."""
-        if number not in self.open:
-            if len(self.open) >= MOST_MAPPED:
-                self.open.clear()
-            path = self.folder / f"{contig_file(number)}.tmp"
-            shape = self.layout.lengths[number], len(self.layout.species)
-            known = np.lib.format.open_memmap(path, mode="r+") if path.exists() else allocate(path, np.uint8, *shape)
-            self.open[number] = np.asarray(known)
-        return self.open[number]
+    def _contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
+        """Map the array of a contig that is to be filled; it holds zeros at first."""
+        path = self.folder / f"{contig_file(number)}.tmp"
+        if path.exists():
+            return np.asarray(np.lib.format.open_memmap(path, mode="r+"))
+        return allocate(path, np.uint8, self.layout.lengths[number], len(self.layout.species))
 
     def place(self, placed: Placed) -> None:
         """Write a block where no earlier one was written; raise a UserError if the reference's FASTA contradicts it."""
@@ -206,7 +203,6 @@ class _Builder:
                 given = self.given[self.layout.offsets[number] + first :][: len(own)]
                 np.copyto(own, given, where=own & TOKEN == UNKNOWN)
                 own |= given & np.uint8(SOFT)
-        del self.open[number]
         path = self.folder / contig_file(number)
         unfinished = path.with_name(f"{path.name}.tmp")
         sync(unfinished)

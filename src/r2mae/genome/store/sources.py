@@ -15,10 +15,8 @@ from r2mae.errors import UserError
 
 LONGEST_LINE = 1 << 30
 """Bytes of a line, such as a chromosome in a FASTA."""
-
 DIGITS = 15
 """Most digits of a position or length; no genome has more."""
-
 PIECE = 1 << 20  # bytes that are read at a time
 _REPORTED = 1 << 12  # lines between reports of the progress
 _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # the end of a file of bgzip

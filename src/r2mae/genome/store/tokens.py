@@ -6,19 +6,14 @@ from jaxtyping import UInt8
 A, C, G, T, GAP, UNKNOWN = range(6)
 LETTERS = "ACGT-N"
 """The letter of each token. Everything that is neither a base nor a gap is unknown."""
-
 BASES = GAP
 """A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
-
 MASK = len(LETTERS)
 """The token of a hidden base; only the target of a model has it."""
-
 SOFT = 0x80
 """The bit of the reference's column that says soft-masked (a lower-case letter, usually a repeat)."""
-
 TOKEN = np.uint8(SOFT - 1)
 """The other bits."""
-
 INVALID = 0x7F
 """The token of a byte that no alignment holds."""
 

@@ -191,16 +191,15 @@ class Variants:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of about so many rows, always the same ones; a wrong row raises a UserError."""
-        lines, most = self._lines(), max(self.places) + 1
+        lines = self._lines()
         next(lines)
         while some := list(islice(lines, size)):
             block = Block([text for _, text in some], [], [])
             for owner, (line, text) in enumerate(some):
-                fields = self._fields(text, line) if self.kind == "csv" else text.split("\t", most)
-                width = len(fields) if self.kind == "csv" else text.count("\t") + 1
-                if width != len(self.columns):
+                fields = self._fields(text, line)
+                if len(fields) != len(self.columns):
                     raise UserError(
-                        f"{self.path}, line {line:,}: has {width} columns divided by "
+                        f"{self.path}, line {line:,}: has {len(fields)} columns divided by "
                         f"{'commas' if self.kind == 'csv' else 'tabs'}, and the header {len(self.columns)}"
                     )
                 contig, position, ref, alts = [fields[place] for place in self.places]

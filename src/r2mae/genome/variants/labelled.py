@@ -13,7 +13,7 @@ from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome.config import HELD_OUT, GenomeEvaluationConfig, contrast_name, sides_of
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import Intervals
+from r2mae.genome.store.intervals import SHIFT, Intervals
 from r2mae.genome.variants.files import REASONS, SiteLogs, open_variants, scores_of, substitutions
 from r2mae.masking.keys import Key, uniforms
 
@@ -222,11 +222,6 @@ def correlation(labels: Values, scores: Values) -> Measure:
     return measure
 
 
-def blocks_of(contigs: Places, positions: Places) -> Places:
-    """Number the blocks of :data:`SPAN` neighbouring positions that variants lie in."""
-    return np.asarray(np.unique(contigs << 40 | positions // SPAN, return_inverse=True)[1])
-
-
 def with_intervals(measure: Measure, blocks: Places) -> dict[str, float]:
     """Measure, and add ends of 95 % intervals as ``NAME_blocks_low`` and ``NAME_blocks_high``.
 
@@ -274,7 +269,7 @@ def measure_variants(
     usable = np.isfinite(scores)
     if isinstance(predictor, str) and not usable.any():
         raise UserError(f"{settings.variants}: column {predictor!r} has no numbers: a baseline is a score")
-    blocks = blocks_of(found.contigs, found.positions)
+    blocks = found.contigs << SHIFT | found.positions // SPAN
     parts = {"": usable}
     if held_out is not None:
         parts[HELD_OUT] = usable & held_out.hold(found.places)
