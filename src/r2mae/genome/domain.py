@@ -27,22 +27,9 @@ if TYPE_CHECKING:
     from r2mae.training.initial import Origin
 
 
-@dataclass(frozen=True)
-class Variants:
-    """The variants of an evaluation.
-
-    Parameters
-    ----------
-    variants : str
-        A file of variants: VCF, .tsv, .csv or Parquet.
-    """
-
-    variants: str = option(metavar="FILE")
-
-
 HiddenBases = as_in_run(GenomeEvaluationConfig, "eval_windows")
 """Options of the default evaluation."""
-LabelledVariants = as_in_run(GenomeEvaluationConfig, "label", "positive", "classes", "contrasts", base=Variants)
+LabelledVariants = as_in_run(GenomeEvaluationConfig, *NO_VARIANTS)
 """Options of the evaluation on variants."""
 
 
@@ -374,7 +361,10 @@ class GenomeDomain(Domain):
         """Return the scores of a pretrained model on held-out windows (with `curve`), and on variants if any."""
         from r2mae.genome.evaluate import evaluate
 
-        return evaluate(config.with_measurement(**variants), task, model, data, curve=curve, progress=progress)
+        config = config.with_measurement(**variants)
+        if not curve and config.evaluation.variants is None:
+            raise UserError("the run names no variants: name a file of them, --variants FILE, and --label COLUMN")
+        return evaluate(config, task, model, data, curve=curve, progress=progress)
 
     default_baselines = ("alignment",)
 

@@ -186,7 +186,9 @@ def test_runs_are_measured_on_variants_and_again_on_others(
     assert '"masked_loss"' not in printed
     assert '"phylo"' in printed
     assert main(["evaluate", str(tmp_path / "run"), "variants", "--label", "fitness"]) == 2
-    assert "required: --variants; for example: r2mae evaluate runs/genome variants" in capsys.readouterr().err
+    assert "label is about a file of variants: name it with --variants FILE" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run"), "variants"]) == 2
+    assert "the run names no variants: name a file of them" in capsys.readouterr().err
     again = ["--label", "fitness", "--classes", "kind", "--contrasts", "missense / synonymous", "--json"]
     assert main([*words[:5], *again]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -47,13 +47,7 @@ Kind = Literal["vcf", "tsv", "csv", "parquet"]
 REASON = "_reason"
 """What the name of the column with the reasons ends in, after that of the scores."""
 
-_KINDS: dict[str, Kind] = {
-    ".vcf": "vcf",
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
+_KINDS: dict[str, Kind] = {".vcf": "vcf", ".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".parquet": "parquet"}
 _SPELLINGS = {
     "chrom": ("chrom", "chromosome", "contig", "chr"),
     "pos": ("pos", "position"),
