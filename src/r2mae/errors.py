@@ -3,7 +3,8 @@
 Every package may raise :class:`UserError`. Only the command line catches it (one line on stderr, exit code 2).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from functools import cache
 
@@ -64,3 +65,29 @@ def warn_once(line: str) -> None:
     import logging
 
     logging.getLogger("r2mae").warning("%s", line)
+
+
+@contextmanager
+def reading(source: object, hint: str) -> Iterator[None]:
+    """Turn the errors of libraries that read a file or data set into one line: what, why, what to do."""
+    try:
+        yield
+    except UserError:
+        raise
+    except ImportError as error:
+        raise UserError(f"{source} needs the library {error.name or error}: pip install {error.name}") from None
+    except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
+        raise UserError(f"{source} cannot be read ({_reason(error)}): {hint}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return a library's message on one line, with the file that is missing; of the Hub, that it is not reachable."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "LocalEntryNotFoundError":  # of huggingface_hub, for what was not fetched before
+            return "no folder of that name, and the Hub is not reachable"
+        cause = cause.__cause__
+    said = getattr(error, "strerror", None) or error
+    if isinstance(error, FileNotFoundError) and error.filename:
+        said = f"{said}: {error.filename}"
+    return " ".join(str(said).split())[:160] or type(error).__name__

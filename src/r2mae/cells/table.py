@@ -29,10 +29,10 @@ from r2mae.cells.counts import (
     packed,
 )
 from r2mae.cells.sets import SETS
+from r2mae.cores import available_memory
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.files import atomic_path
 from r2mae.registry import JOBS
-from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:
     from anndata import AnnData
