@@ -20,7 +20,7 @@ from benchmarks.timing import Timing, alternate, ratio_of
 from r2mae.images.augment import crop_flip, draw_flips, random_boxes
 from r2mae.images.batches import Augment, ImageBatches
 from r2mae.images.data import load_images
-from r2mae.images.decode import Cache
+from r2mae.images.files import Cache
 from r2mae.masking import Key
 from r2mae.training.order import BatchOrder, make_loader
 

@@ -16,9 +16,9 @@ from jaxtyping import Float32, Int64
 from benchmarks.timing import alternate, ratio_of
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
+from r2mae.genome.score import scores_of, site_scorer
 from r2mae.genome.store.tokens import MASK
-from r2mae.genome.variants.alleles import Substitutions, substitutions
-from r2mae.genome.variants.sites import scores_of, site_scorer
+from r2mae.genome.variants.files import Substitutions, substitutions
 
 SPECIES, LENGTH, ROWS = 61, 128, 128
 SIZES = {"mini": (256, 4, 8), "tiny": (128, 2, 4)}

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from r2mae.text import TextConfig, read_documents
 from r2mae.text.domain import DOMAIN
-from r2mae.text.embed import embed_documents
+from r2mae.text.evaluate import embed_documents
 from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
 

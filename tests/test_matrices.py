@@ -205,7 +205,7 @@ def test_the_memory_that_cells_may_take_bounds_what_is_read(
     from scipy import sparse
 
     path = write_cells(sparse.csr_matrix(np.random.default_rng(0).poisson(1.5, (50, 40))))
-    monkeypatch.setattr("r2mae.images.formats.memory_limit", lambda *_: 10_000)
+    monkeypatch.setattr("r2mae.images.arrays.memory_limit", lambda *_: 10_000)
     refused(path, "a.h5ad: needs .* of memory, the limit is .*: give fewer cells")
 
 

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from r2mae.errors import UserError
+
 
 def cores() -> int:
     """Return the number of available cores: those of the process's affinity, or all if the system has none."""
@@ -22,3 +24,10 @@ def available_memory() -> int | None:
         return free if limit == "max" else min(free, max(0, int(limit) - used))
     except (OSError, ValueError):
         return free
+
+
+def refuse_beyond_memory(needed: float, what: str, hint: str) -> None:
+    """Raise a UserError if `what` needs more bytes than are free; if that is unknown, accept all."""
+    free = available_memory()
+    if free is not None and needed > free:
+        raise UserError(f"{what} about {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: {hint}")

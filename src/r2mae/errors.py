@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 
+_LONGEST = 120  # characters of a library's message
 _LISTED = 20  # at most this many names are listed in an error line
 _ALIKE = 0.65  # share of equal letters from which a name is suggested, by difflib
 _MEANT = 3  # at most this many names are suggested in "did you mean …?"
@@ -15,6 +16,11 @@ _BEGINNING = 3  # at least this many letters are needed to suggest names that be
 
 class UserError(Exception):
     """A user's mistake or a broken input; the message is one line and says what to do."""
+
+
+def brief(error: Exception) -> str:
+    """Return the message of a library's error in one line, without its end if it is long."""
+    return " ".join(str(error).split())[:_LONGEST]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from r2mae.cells.sets import SETS as CELLS
 from r2mae.errors import UserError, nearest
-from r2mae.images.formats import check_memory, reading
+from r2mae.images.arrays import check_memory, reading
 from r2mae.images.sets import SETS
 
 MAX_FEATURES = 2000
@@ -112,7 +112,7 @@ def _images(source: str) -> Matrix:
 
     train, *_ = load_images(source, advised=False)  # if there is an official split, its training images
     count, height, width, channels = train.images.shape
-    check_memory(Path(source), train.images.size * _BYTES, None, "give fewer or smaller images")
+    check_memory(Path(source), train.images.size * _BYTES, "give fewer or smaller images")
     assert isinstance(train.images, np.ndarray)  # what fits is loaded into memory
     colours = [""] if channels == 1 else [f" {name}" for name in "rgb"[:channels]]
     names = tuple(f"pixel {r},{c}{colour}" for r in range(height) for c in range(width) for colour in colours)
@@ -129,7 +129,7 @@ def _npy(path: Path) -> Matrix:
         raise UserError(f"{path}: has shape {array.shape}, expected samples x features, or images")
     if array.dtype.kind not in "biuf":
         raise UserError(f"{path}: holds {array.dtype}, expected numbers")
-    check_memory(path, array.size * _BYTES, None, "give fewer rows")
+    check_memory(path, array.size * _BYTES, "give fewer rows")
     return Matrix(path.stem, np.array(array, dtype=np.float64), _numbered(array.shape[1]))
 
 
@@ -195,7 +195,7 @@ def _cells(source: str | Path, most: int) -> Matrix:
     path = path_of(source)
     with open_source(path, None) as stored:
         if isinstance(stored.matrix, Stored):
-            check_memory(path, int(stored.matrix.indptr[-1]) * _BYTES, None, "give fewer cells")
+            check_memory(path, int(stored.matrix.indptr[-1]) * _BYTES, "give fewer cells")
         cells, genes = stored.matrix.shape
         x = vstack([block for _, block in blocks(stored.matrix)], format="csr").astype(np.float64)
     x.sum_duplicates()
@@ -220,5 +220,5 @@ def _cells(source: str | Path, most: int) -> Matrix:
         variance = np.asarray(x.multiply(x).mean(axis=0) - np.square(x.mean(axis=0))).ravel()
         top = _largest(variance, most)
         x, names = x[:, top], names[top]
-    check_memory(path, x.shape[0] * x.shape[1] * _BYTES, None, "give a smaller --max-features")
+    check_memory(path, x.shape[0] * x.shape[1] * _BYTES, "give a smaller --max-features")
     return Matrix(path.stem, x.toarray(), tuple(names), tuple(notes))

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from r2mae.cells.likelihood import _gamma_term
+from r2mae.cells.task import _gamma_term
 
 
 def nb_log_likelihood(

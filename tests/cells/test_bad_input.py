@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from r2mae.cells import MaskedAutoencoder
-from r2mae.cells.baselines import stored_obsm
+from r2mae.cells.baselines import obsm_embedding
 from r2mae.cells.sources import read_adata
 from r2mae.cells.table import load_cells
 from r2mae.cli.main import main
@@ -165,14 +165,22 @@ def test_columns(make: Make, write: Write, run: Run) -> None:
         run, pretrain("a.h5ad", "--donor-key doner"), "a.h5ad: donor_key: obs has no column 'doner': did you mean '"
     )
     refused(run, pretrain("a.h5ad", "--labels knid"), "a.h5ad: ", "obs has no column 'knid': did you mean 'kind'?")
-    refused(run, pretrain("a.h5ad", "--batch-key some"), "a.h5ad: 10 cells without a value in column 'some' of obs (ba")
-    refused(run, pretrain("a.h5ad", "--labels one"), "a.h5ad: column 'one' (labels) has one class only, 'd0': omit it")
+    refused(
+        run,
+        pretrain("a.h5ad", "--batch-key some"),
+        "a.h5ad: batch_key: 10 cells without a value in column 'some' of obs: ",
+    )
+    refused(
+        run,
+        pretrain("a.h5ad", "--labels one"),
+        "a.h5ad: column 'one' (labels) has not two different classes, only 'd0': ",
+    )
     one_donor = "column 'one' (donor_key) has one donor only, 'd0', and probes are tested on other donors: omit donor_"
     refused(run, pretrain("a.h5ad", "--donor-key one --labels kind"), "a.h5ad: ", one_donor)
     with pytest.raises(UserError, match="unknown column of obs 'kidn': did you mean 'kind'"):
         MaskedAutoencoder.setup_anndata(adata, labels_key="kidn")
     MaskedAutoencoder.setup_anndata(adata, batch_key="some")
-    with pytest.raises(UserError, match=r"10 cells without a value in column 'some' of obs \(batch_key\): fill it in"):
+    with pytest.raises(UserError, match=r"10 cells without a value in column 'some' of obs: fill it in"):
         MaskedAutoencoder(adata)
 
 
@@ -256,7 +264,7 @@ def test_what_is_embedded_is_checked_alike(make: Make, write: Write, run: Run) -
     told = "c.h5ad: only 0 of the model's 12 genes are there (its first is 'g0', the first here 'other0'): name "
     refused(run, "embed run c.h5ad -o c.h5ad --device cpu", told)
     Path("file").touch()
-    refused(run, "embed run a.h5ad -o file/out.h5ad --device cpu", "file/out.h5ad cannot be written (", "-o FILE")
+    refused(run, "embed run a.h5ad -o file/out.h5ad --device cpu", "file/out.h5ad: ")
 
 
 @pytest.mark.slow
@@ -286,9 +294,7 @@ def test_read_only_folders(make: Make, write: Write, run: Run) -> None:
     Path("closed").mkdir()
     Path("closed").chmod(0o555)
     refused(run, pretrain("a.h5ad").replace("--out run", "--out closed/run"), "cannot write to closed/run (Permission")
-    refused(
-        run, "embed run a.h5ad -o closed/b.h5ad --device cpu", "closed/b.h5ad cannot be written (Permission denied)"
-    )
+    refused(run, "embed run a.h5ad -o closed/b.h5ad --device cpu", "closed/b.h5ad: Permission denied")
     MaskedAutoencoder.setup_anndata(adata)
     model = MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
     model.train(1, batch_size=10, progress=False, threads=1)
@@ -317,6 +323,9 @@ def test_parts_in_other_files(make: Make, write: Write, tmp_path: Path, part: st
         made.attrs.update(attributes)
     layer = {"layers/dense": "dense"}.get(part)
     with pytest.raises(UserError, match=f"/{part} is kept in other files"):
-        stored_obsm(str(path)) if part == "obsm/X_pca" else load_cells(path, layer=layer)
+        if part == "obsm/X_pca":
+            obsm_embedding(load_cells(path), str(path), "X_pca")
+        else:
+            load_cells(path, layer=layer)
     with pytest.raises(UserError, match=f"/{part} is kept in other files"):
         read_adata(path)

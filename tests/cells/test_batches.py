@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from r2mae.cells.batches import CellBatches, DeviceBatches, architecture_of, load_data, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.table import from_anndata
+from r2mae.cells.table import load_cells
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, Data, count_samples
@@ -28,7 +28,7 @@ def test_a_batch_is_the_rows(make: Make, kind: type) -> None:
     adata.obs["plate"] = ["a", "b", "c"] * 10
     adata.X = adata.X.astype(kind)
     adata.X.data[3] = 0  # stored, but no count
-    table = from_anndata(adata, batch_key="plate")
+    table = load_cells(adata, batch_key="plate")
     batches = CellBatches(table, np.array([20, 3, 0, 7]))
     assert isinstance(batches, Batches)
     assert len(batches) == 4
@@ -49,7 +49,7 @@ def test_batches_on_a_device_are_the_same(make: Make, device: str) -> None:
     adata = make()
     adata.obs["plate"] = ["a", "b", "c"] * 10
     adata.X.data[3] = 0
-    table, rows = from_anndata(adata, batch_key="plate"), np.array([20, 3, 0, 7, 12])
+    table, rows = load_cells(adata, batch_key="plate"), np.array([20, 3, 0, 7, 12])
     there = DeviceBatches(table.counts.rows(rows), table.batch[rows], torch.device(device))
     here = CellBatches(table, rows)
     assert len(there) == len(here)
@@ -62,13 +62,13 @@ def test_batches_on_a_device_are_the_same(make: Make, device: str) -> None:
 
 
 def test_batches_move_to_a_device_with_room_alone(make: Make) -> None:
-    batches = CellBatches(from_anndata(make()))
+    batches = CellBatches(load_cells(make()))
     assert isinstance(batches, Batches)
     assert batches.on_device(torch.device("cpu")) is batches
 
 
 def test_validation_is_a_function_of_the_seed(make: Make) -> None:
-    table = from_anndata(make())
+    table = load_cells(make())
     parts = [split_data(table, CellsConfig.make(data="x", seed=seed)) for seed in (1, 1, 2)]
     assert isinstance(parts[0], Data)
     rows = [part.validation.rows for part in parts if part.validation is not None]
@@ -91,7 +91,7 @@ def test_a_model_is_made_of_its_description() -> None:
 
 @pytest.mark.parametrize(("cells", "held_out"), [(2, 0), (3, 1), (30, 27)])
 def test_two_cells_are_left_to_learn_from(make: Make, cells: int, held_out: int) -> None:
-    data = split_data(from_anndata(make()[:cells].copy()), CellsConfig.make(data="x", validation=0.9))
+    data = split_data(load_cells(make()[:cells].copy()), CellsConfig.make(data="x", validation=0.9))
     assert (0 if data.validation is None else len(data.validation)) == held_out
     assert len(data.train) == cells - held_out
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from r2mae.cells.predictions import ClassPredictions, NumberPredictions, cluster_bootstrap, donor_weights
+from r2mae.cells.predictions import ClassPredictions, NumberPredictions, cluster_bootstrap
 
 
 def make_hits(donors: int, cells: int, seed: int = 0) -> ClassPredictions:
@@ -15,16 +15,6 @@ def make_hits(donors: int, cells: int, seed: int = 0) -> ClassPredictions:
     return ClassPredictions("label", truth, np.where(sure, 0.9, 0.1), np.repeat(np.arange(donors), cells), False)
 
 
-def test_weights_are_draws_with_replacement() -> None:
-    one, two = make_hits(7, 3), make_numbers()
-    weights = donor_weights([one, two], resamples=50, seed=1)
-    assert weights.shape == (50, 12)
-    assert (weights.sum(axis=1) == 9).all()
-    assert (weights[:, 7:10] == 0).all()
-    np.testing.assert_array_equal(weights, donor_weights([two, one], resamples=50, seed=1))
-    assert not np.array_equal(weights, donor_weights([one, two], resamples=50, seed=2))
-
-
 def make_numbers() -> NumberPredictions:
     donors = np.repeat([0, 1, 2, 3, 10, 11], 4)
     rng = np.random.default_rng(0)
@@ -34,7 +24,7 @@ def make_numbers() -> NumberPredictions:
 def test_the_interval_is_over_donors_not_cells() -> None:
     one = make_hits(40, 200)
     interval = cluster_bootstrap([one])["label_bacc"]
-    rates = np.array([(one.probability.argmax(axis=1) == one.truth)[one.donors == d].mean() for d in range(40)])
+    rates = np.array([(one.predicted.argmax(axis=1) == one.truth)[one.donors == d].mean() for d in range(40)])
     assert interval.mean == pytest.approx(rates.mean())
     assert interval.n == 40
     # Donors have equal numbers of cells of both classes, so that the balanced accuracy is the mean of their rates.
@@ -53,7 +43,7 @@ def test_the_interval_covers() -> None:
 
 def test_summaries_are_resampled_jointly() -> None:
     one = make_hits(12, 30)
-    twice = ClassPredictions("other", one.truth, one.probability, one.donors, False)
+    twice = ClassPredictions("other", one.truth, one.predicted, one.donors, False)
     made = cluster_bootstrap([one, twice], ["label_bacc", "other_bacc"])
     assert made["score"].low == pytest.approx(made["label_bacc"].low)
 
@@ -67,7 +57,7 @@ def test_one_donor_has_no_interval() -> None:
 
 def test_undefined_scores_have_no_interval() -> None:
     both = make_hits(5, 20)
-    one = ClassPredictions("label", np.zeros_like(both.truth), both.probability, both.donors, False)
+    one = ClassPredictions("label", np.zeros_like(both.truth), both.predicted, both.donors, False)
     for interval in cluster_bootstrap([one]).values():
         assert np.isnan(interval.mean)
         assert np.isnan(interval.high)

@@ -14,9 +14,9 @@ import torch
 from r2mae.cells import table as reading
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.embed import embed_rows, embed_source, write_embedding
+from r2mae.cells.embed import embed_rows, embed_source, write_h5ad
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.table import align_batches, from_anndata
+from r2mae.cells.table import align_batches, load_cells
 from r2mae.cells.task import GeneTask
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
@@ -38,7 +38,7 @@ def test_the_source_comes_along(make: Make, write: Write, tmp_path: Path, kind: 
     with anndata.settings.override(allow_write_nullable_strings=True):
         path = write(adata, tmp_path / ("a.zarr" if kind == "zarr" else "a.h5ad"), **options)
     for output in (tmp_path / "new" / "out.h5ad", *((path,) if kind != "zarr" else ())):  # also in its own place
-        write_embedding(output, ARRAYS, str(path))
+        write_h5ad(output, ARRAYS, str(path))
         found = anndata.read_h5ad(output)
         np.testing.assert_array_equal(found.obsm["X_r2mae"], EMBEDDING)
         np.testing.assert_array_equal(found.obsm["X_other"], EMBEDDING * 2)
@@ -58,7 +58,7 @@ def test_an_earlier_embedding_is_replaced_and_the_file_does_not_grow(make: Make,
     sizes = []
     for number in range(4):
         embedding = np.full((3000, 64), number, dtype=np.float32)
-        write_embedding(path, {"embedding": embedding, "cells": names}, str(path))
+        write_h5ad(path, {"embedding": embedding, "cells": names}, str(path))
         np.testing.assert_array_equal(anndata.read_h5ad(path).obsm["X_r2mae"], embedding)
         sizes.append(path.stat().st_size)
     assert sizes[-1] < sizes[0] + 64 * 3000
@@ -72,7 +72,7 @@ def test_files_without_obsm_and_names_that_occur_twice(make: Make, write: Write,
     with h5py.File(path, "r+") as file:
         del file["obsm"]
     arrays = {"embedding": EMBEDDING, "cells": np.array(["c0", "c0", *ARRAYS["cells"][2:]])}
-    write_embedding(tmp_path / "out.h5ad", arrays, str(path))
+    write_h5ad(tmp_path / "out.h5ad", arrays, str(path))
     np.testing.assert_array_equal(anndata.read_h5ad(tmp_path / "out.h5ad").obsm["X_r2mae"], EMBEDDING)
 
 
@@ -80,20 +80,20 @@ def test_a_source_that_changed_meanwhile(make: Make, write: Write, tmp_path: Pat
     path = write(make()[::-1].copy(), tmp_path / "a.h5ad")
     before = path.read_bytes()
     with pytest.raises(UserError, match=r"a\.h5ad has other cells than were embedded"):
-        write_embedding(path, ARRAYS, str(path))
+        write_h5ad(path, ARRAYS, str(path))
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5ad"]
 
 
-@pytest.mark.parametrize("suffix", [".h5ad", ".npz"])
-def test_places_that_cannot_be_written(make: Make, write: Write, tmp_path: Path, suffix: str) -> None:
+def test_places_that_cannot_be_written(make: Make, write: Write, tmp_path: Path) -> None:
     path = write(make(), tmp_path / "a.h5ad")
     (tmp_path / "file").touch()
-    (tmp_path / f"folder{suffix}").mkdir()
-    for output in (tmp_path / "file" / f"out{suffix}", tmp_path / f"folder{suffix}"):
-        with pytest.raises(UserError, match=rf"{output.name} cannot be written \(.*\): name another place, -o FILE"):
-            write_embedding(output, ARRAYS, str(path))
-    assert {entry.name for entry in tmp_path.iterdir()} == {"a.h5ad", "file", f"folder{suffix}"}
+    (tmp_path / "folder.h5ad").mkdir()
+    for output in (tmp_path / "file" / "out.h5ad", tmp_path / "folder.h5ad"):
+        with pytest.raises(OSError) as caught:
+            write_h5ad(output, ARRAYS, str(path))
+        assert caught.value.filename == str(output)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"a.h5ad", "file", "folder.h5ad"}
 
 
 def model_of(genes: int = 12, batches: tuple[str, ...] = ("all",)) -> CountAutoencoder:
@@ -104,7 +104,7 @@ def model_of(genes: int = 12, batches: tuple[str, ...] = ("all",)) -> CountAutoe
 
 
 def test_rows_are_embedded_a_part_at_a_time_in_evaluation_mode(make: Make) -> None:
-    table, model = from_anndata(make()), model_of()
+    table, model = load_cells(make()), model_of()
     whole = embed_rows(GeneTask(12), model, table)
     assert model.training  # the mode of before
     batch = CellBatches(table).batch(np.arange(30), Key.root(0))
@@ -126,7 +126,7 @@ def test_parts_leave_the_device_one_by_one(make: Make) -> None:
             expected.append(part.float().numpy())
             return part
 
-    found = embed_rows(Halved(12), model_of(), from_anndata(make()), size=7)
+    found = embed_rows(Halved(12), model_of(), load_cells(make()), size=7)
     assert len(made) == 5
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, np.concatenate(expected))
@@ -142,17 +142,17 @@ def test_batches_of_cells_for_the_encoder() -> None:
     for key in ("plat", None):
         assert align_batches("x", obs, key, known, "b").tolist() == [1, 1, 1, 1]
     assert align_batches("x", obs, None, ("all",)).tolist() == [0, 0, 0, 0]
-    hint = r"name a training batch to take for them, such as transform_batch='a' \(--transform-batch\)"
     for key, told in {
-        "plate": "x: the model has never seen the batch new: ",
-        "number": "x: the model has never seen the batches 1, 2, 3: ",
-        "plat": "x: batch_key: obs has no column 'plat', and the model tells batches apart: ",
-        None: "x: batch_key: the run names no column of batches, and the model tells batches apart: ",
+        "plate": "the model has never seen the batches new",
+        "number": "the model has never seen the batches 1, 2, 3",
+        "plat": "obs has no column 'plat'",
+        None: "the run names no column of batches",
     }.items():
-        add = ", or add them to the model: load_query_data .*" if "never seen" in told else ""
-        with pytest.raises(UserError, match=f"^{told}{hint}{add}$"):
+        with pytest.raises(
+            UserError, match=rf"^x: batch_key: {told}, .* transform_batch='a' \(--transform-batch\), or add"
+        ):
             align_batches("x", obs, key, known)
-    with pytest.raises(UserError, match=f"^x: cells have no value in column 'plate' .*{hint}$"):
+    with pytest.raises(UserError, match=r"^x: batch_key: cells have no value in column 'plate', and the model tells"):
         align_batches("x", obs.iloc[[0, 2]], "plate", known)
     with pytest.raises(UserError, match="unknown batch 'c'"):
         align_batches("x", obs, "plate", known, "c")
@@ -175,7 +175,7 @@ def test_counts_of_a_file_may_be_in_another_layer(make: Make, write: Write, tmp_
     as_trained = embed_source(config, GeneTask(12), model, str(write(adata, tmp_path / "a.h5ad")))
     del adata.layers["raw"]
     path = str(write(adata, tmp_path / "b.h5ad"))
-    with pytest.raises(UserError, match=r"has no layer 'raw', and no layers at all: for X say layer='X' \(--layer X\)"):
+    with pytest.raises(UserError, match="has no layer 'raw': choose from: X"):
         embed_source(config, GeneTask(12), model, path)
     for layer in ("X", ""):
         found = embed_source(config, GeneTask(12), model, path, layer=layer)

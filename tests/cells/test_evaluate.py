@@ -141,7 +141,7 @@ def test_no_test_cell_is_fitted(table: CellTable) -> None:
     one, two = (predict(cells, features[before.train], features[before.test]) for cells in (before, after))
     assert isinstance(one, ClassPredictions)
     assert isinstance(two, ClassPredictions)
-    np.testing.assert_array_equal(one.probability, two.probability)
+    np.testing.assert_array_equal(one.predicted, two.predicted)
     assert not np.array_equal(one.truth, two.truth)
 
 
@@ -182,7 +182,7 @@ def test_cell_types_are_predicted_as_by_the_papers_grid_search(table: CellTable)
         scoring="balanced_accuracy",
     )
     search.fit(train, cells.train_values, groups=cells.train_donors)
-    np.testing.assert_allclose(made.probability, search.predict_proba(test), atol=1e-4)
+    np.testing.assert_allclose(made.predicted, search.predict_proba(test), atol=1e-4)
 
 
 def test_fits_that_do_not_settle_are_no_warning(table: CellTable, monkeypatch: pytest.MonkeyPatch) -> None:

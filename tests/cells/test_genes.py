@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from r2mae.cells.genes import highly_variable_genes
+from r2mae.cells.counts import highly_variable_genes
 from r2mae.errors import UserError
 
 

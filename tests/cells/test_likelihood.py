@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.stats import nbinom, poisson
 
 from cells.plain_likelihood import nb_log_likelihood
-from r2mae.cells.likelihood import hidden_losses
+from r2mae.cells.task import hidden_losses
 
 COUNTS = np.array([0, 1, 2, 7, 60, 4000])
 

@@ -32,8 +32,8 @@ def repeated(donors: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def test_classes_are_scored_as_by_scikit_learn(seed: int, classes: int) -> None:
     one = make_classes(np.random.default_rng(seed), classes=classes)
     scores = one.scores()
-    predicted = one.probability.argmax(axis=1)
-    areas = [roc_auc_score(one.truth == place, one.probability[:, place]) for place in range(classes)]
+    predicted = one.predicted.argmax(axis=1)
+    areas = [roc_auc_score(one.truth == place, one.predicted[:, place]) for place in range(classes)]
     assert scores == {
         "label_bacc": pytest.approx(balanced_accuracy_score(one.truth, predicted)),
         "label_f1": pytest.approx(f1_score(one.truth, predicted, average="macro")),
@@ -43,8 +43,8 @@ def test_classes_are_scored_as_by_scikit_learn(seed: int, classes: int) -> None:
 
 def test_classes_without_test_cells_count_as_in_scikit_learn() -> None:
     one = make_classes(np.random.default_rng(0))
-    two = ClassPredictions("label", np.minimum(one.truth, 1), one.probability, one.donors, False)
-    predicted = two.probability.argmax(axis=1)
+    two = ClassPredictions("label", np.minimum(one.truth, 1), one.predicted, one.donors, False)
+    predicted = two.predicted.argmax(axis=1)
     assert (predicted == 2).any()
     with pytest.warns(UserWarning, match="y_pred contains classes not in y_true"):
         expected = balanced_accuracy_score(two.truth, predicted)
@@ -55,7 +55,7 @@ def test_classes_without_test_cells_count_as_in_scikit_learn() -> None:
 def test_donors_are_scored_by_their_means() -> None:
     one = make_classes(np.random.default_rng(1), donor_level=True)
     names = np.unique(one.donors)
-    means = np.stack([one.probability[one.donors == name].mean(axis=0) for name in names])
+    means = np.stack([one.predicted[one.donors == name].mean(axis=0) for name in names])
     areas = [roc_auc_score(names % 3 == place, means[:, place]) for place in range(3)]
     assert one.scores()["label_auroc_donor"] == pytest.approx(np.mean(areas))
 
@@ -69,7 +69,7 @@ def test_weights_repeat_the_cells_of_donors(seed: int, donor_level: bool) -> Non
     made = one.weighted(weights)
     for number, row in enumerate(weights):
         cells = repeated(one.donors, row)
-        copies = ClassPredictions("label", one.truth[cells], one.probability[cells], one.donors[cells], False)
+        copies = ClassPredictions("label", one.truth[cells], one.predicted[cells], one.donors[cells], False)
         for name, value in copies.scores().items():
             assert made[name][number] == pytest.approx(value, nan_ok=True), name
 

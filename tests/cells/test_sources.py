@@ -37,7 +37,7 @@ def test_names_and_paths(own_data_folder: Path, tmp_path: Path) -> None:
     assert path_of(tmp_path / "mine.h5ad") == tmp_path / "mine.h5ad"
     with pytest.raises(UserError, match=r"hlca\.h5ad is missing: place it there .*cellxgene"):
         path_of("hlca")
-    with pytest.raises(UserError, match=r"unknown set of cells 'cslee': did you mean 'csle'.*or give the path"):
+    with pytest.raises(UserError, match=r"cslee does not exist: name .* or a set \(did you mean 'csle'"):
         path_of("cslee")
     with pytest.raises(UserError, match=r"no\.h5ad does not exist: name an \.h5ad file"):
         path_of("no.h5ad")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from r2mae.cells.sparse_rows import SparseRows, log_rows, sparse_is_faster
+from r2mae.cells.task import SparseRows, _prefers_sparse, log_rows
 
 
 def batch_of(counts: np.ndarray, index_type: type = np.int32) -> dict[str, torch.Tensor]:
@@ -81,6 +81,7 @@ def test_the_number_of_threads_does_not_change_a_byte() -> None:
 
 @pytest.mark.parametrize(("entries", "few"), [(0, True), (60, True), (61, False)])
 def test_few_entries_alone_are_worth_it(entries: int, few: bool) -> None:
-    assert sparse_is_faster(entries, 20, 20) is few
+    batch = batch_of(np.zeros((20, 20)))
+    assert _prefers_sparse(batch, entries, 20) is few
     with torch.autocast("cpu", torch.bfloat16):  # products in bf16 are quicker than those in 32 bits, or rounded
-        assert not sparse_is_faster(entries, 20, 20)
+        assert not _prefers_sparse(batch, entries, 20)

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csc_matrix, csr_array, csr_matrix
 
 from r2mae.cells import sources, table
-from r2mae.cells.table import CellTable, from_anndata, load_cells, with_batches
+from r2mae.cells.table import CellTable, load_cells, with_batches
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]
@@ -22,16 +22,16 @@ def dense(table: CellTable) -> np.ndarray:
 
 def test_masking_needs_two_cells(make: Make) -> None:
     with pytest.raises(UserError, match="two cells and two genes or more, not 1 and 12"):
-        from_anndata(make()[:1].copy())
+        load_cells(make()[:1].copy())
 
 
 def test_batches(make: Make) -> None:
     adata = make()
     adata.obs["plate"] = [10 + i % 2 for i in range(30)]
-    found = from_anndata(adata, batch_key="plate")
+    found = load_cells(adata, batch_key="plate")
     assert found.batches == ("10", "11")
     np.testing.assert_array_equal(found.batch, np.arange(30) % 2)
-    assert from_anndata(adata).batches == ("all",)
+    assert load_cells(adata).batches == ("all",)
 
 
 def test_empty_cells_and_genes(make: Make) -> None:
@@ -41,8 +41,8 @@ def test_empty_cells_and_genes(make: Make) -> None:
     counts[:, 7] = 0
     adata.X = csr_matrix(counts)
     with pytest.raises(UserError, match=r"1 cell without a count in the chosen genes, such as 'c4'.*--min-genes 1"):
-        from_anndata(adata)
-    found = from_anndata(adata, min_genes=1)
+        load_cells(adata)
+    found = load_cells(adata, min_genes=1)
     np.testing.assert_array_equal(dense(found), np.delete(np.delete(counts, 4, axis=0), 7, axis=1))
     assert "g7" not in found.genes
     assert "c4" not in found.obs.index
@@ -51,8 +51,8 @@ def test_empty_cells_and_genes(make: Make) -> None:
         "1 cell with fewer than 1 expressed genes omitted",
     )
     with pytest.raises(UserError, match="0 cells with 13 expressed genes"):
-        from_anndata(adata, min_genes=13)
-    mapped = from_anndata(adata, genes=tuple(adata.var_names))  # a model's genes: every cell is wanted
+        load_cells(adata, min_genes=13)
+    mapped = load_cells(adata, genes=tuple(adata.var_names))  # a model's genes: every cell is wanted
     np.testing.assert_array_equal(dense(mapped), counts)
     assert "1 cell without a count in the model's genes" in mapped.notes[0]
 
@@ -61,20 +61,20 @@ def test_the_object_is_left_as_it_is(make: Make) -> None:
     adata = make()
     twice = csr_matrix((np.ones(90, np.float32), np.tile([1, 1, 2], 30), np.arange(0, 91, 3)), shape=(30, 12))
     adata.X = twice.copy()
-    np.testing.assert_array_equal(dense(from_anndata(adata)), twice.toarray()[:, 1:3])
+    np.testing.assert_array_equal(dense(load_cells(adata)), twice.toarray()[:, 1:3])
     assert adata.X.nnz == 90
     np.testing.assert_array_equal(adata.X.data, twice.data)
 
 
 def test_sparse_dense_and_columns_first_are_the_same(make: Make, write: Write, tmp_path: Path) -> None:
-    expected = dense(from_anndata(make()))
+    expected = dense(load_cells(make()))
     half = make()
     half.X = half.X.toarray().astype(np.float16)
-    np.testing.assert_array_equal(dense(from_anndata(half)), expected)
+    np.testing.assert_array_equal(dense(load_cells(half)), expected)
     for name, matrix in (("dense", make().X.toarray()), ("csc", csc_matrix(make().X)), ("csr", make().X)):
         other = make()
         other.X = matrix
-        np.testing.assert_array_equal(dense(from_anndata(other)), expected)
+        np.testing.assert_array_equal(dense(load_cells(other)), expected)
         path = write(other, tmp_path / f"{name}.h5ad")
         np.testing.assert_array_equal(dense(load_cells(path)), expected)
 
@@ -86,7 +86,7 @@ def test_raw_counts_beside_normalised_ones(make: Make, write: Write, tmp_path: P
     adata.X = adata.X / 2
     del adata.layers["raw"]
     path = write(adata, tmp_path / "portal.h5ad")
-    for load in (lambda layer: load_cells(path, layer=layer), lambda layer: from_anndata(adata, layer=layer)):
+    for load in (lambda layer: load_cells(path, layer=layer), lambda layer: load_cells(adata, layer=layer)):
         with pytest.raises(UserError, match=r"the data are normalised: .* --layer raw\.X \(layers: raw\.X\)"):
             load(None)
         found = load("raw.X")
@@ -115,7 +115,7 @@ def test_on_disk_equals_in_memory(stored: Path, options: dict[str, object], own_
     assert disk.genes == memory.genes
     assert list(disk.obs.index) == list(memory.obs.index)
     assert [note for note in disk.notes if "copy" not in note] == list(memory.notes)
-    object_ = from_anndata(sources.read_adata(stored), **options)
+    object_ = load_cells(sources.read_adata(stored), **options)
     np.testing.assert_array_equal(dense(object_), dense(memory))
 
 
@@ -161,7 +161,7 @@ def test_counts_go_to_memory_if_they_fit(
 
 def test_genes_are_mapped_by_name(make: Make) -> None:
     wanted = ["g3", "new", "g0", "g5"]
-    found = from_anndata(make(), genes=wanted)
+    found = load_cells(make(), genes=wanted)
     assert found.genes == tuple(wanted)
     own = make().X.toarray()
     np.testing.assert_array_equal(dense(found), np.stack([own[:, 3], 0 * own[:, 0], own[:, 0], own[:, 5]], axis=1))
@@ -169,7 +169,7 @@ def test_genes_are_mapped_by_name(make: Make) -> None:
         "3 of the model's 4 genes are there, 1 missing (hidden), 9 others ignored: tables of expression have 4 columns"
     )
     with pytest.raises(UserError, match=r"only 1 of the model's 20 genes are there .*name genes in var_names"):
-        from_anndata(make(), genes=["g0", *(f"x{i}" for i in range(19))])
+        load_cells(make(), genes=["g0", *(f"x{i}" for i in range(19))])
 
 
 def test_the_memory_limit_is_half_of_something() -> None:
@@ -181,7 +181,7 @@ def test_a_table_of_an_object_shares_nothing_with_it(make: Make, kind: Callable[
     adata = make()
     dense_counts = adata.X.toarray()
     adata.X = kind(dense_counts)
-    found = from_anndata(adata)
+    found = load_cells(adata)
     (adata.X if kind is np.array else adata.X.data)[...] *= 3
     adata.obs["donor"] = "other"
     adata.obs_names = [f"x{i}" for i in range(30)]
@@ -191,7 +191,7 @@ def test_a_table_of_an_object_shares_nothing_with_it(make: Make, kind: Callable[
 
 
 def test_batches_are_numbered_afterwards(make: Make) -> None:
-    bare, keyed = from_anndata(make()), from_anndata(make(), batch_key="donor")
+    bare, keyed = load_cells(make()), load_cells(make(), batch_key="donor")
     found = with_batches(bare, "donor")
     assert found.batches == keyed.batches
     np.testing.assert_array_equal(found.batch, keyed.batch)

@@ -23,7 +23,7 @@ from cells.ddp import run as run_in_one_process
 from r2mae.cells import table, task
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.sparse_rows import SparseRows
+from r2mae.cells.task import SparseRows
 from r2mae.masking.schemes import scheme_names
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
@@ -164,7 +164,7 @@ def test_counts_that_are_mostly_zero_train_alike(
         train(tmp_path / "few.h5ad", tmp_path / "cut", cut=8, **options)
     assert train(tmp_path / "few.h5ad", tmp_path / "cut", **options).resumed_from == 5
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    monkeypatch.setattr(task, "sparse_is_faster", lambda *counts: False)
+    monkeypatch.setattr(task, "_prefers_sparse", lambda *counts: False)
     train(tmp_path / "few.h5ad", tmp_path / "dense", **options)
     sparse, dense = (pd.read_csv(tmp_path / name / "metrics.csv")["loss"] for name in ("whole", "dense"))
     np.testing.assert_allclose(sparse, dense, rtol=1e-4)

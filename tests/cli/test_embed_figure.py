@@ -181,10 +181,11 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
     adata.write_h5ad(folder / "other.h5ad")
     code, _, err = run("embed plates other.h5ad -o o.npz --device cpu")
     assert code == 2
-    assert err == (
-        "r2mae: other.h5ad: batch_key: obs has no column 'plate', and the model tells batches apart: name a training "
-        "batch to take for them, such as transform_batch='p' (--transform-batch)\n"
+    assert err.startswith(
+        "r2mae: other.h5ad: batch_key: obs has no column 'plate', and the model tells batches apart: "
     )
+    assert "such as transform_batch='p' (--transform-batch)" in err
+    assert err.count("\n") == 1
     code, _, err = run("embed plates other.h5ad -o o.npz --device cpu --transform-batch p")
     assert code == 2
     assert "--layer counts" in err

@@ -6,94 +6,78 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from r2mae.evaluation import _logistic
-from r2mae.evaluation._folds import Folds, TrainingRows
-from r2mae.evaluation._logistic import InverseHessian, by_axis, by_class, curvatures
-from r2mae.evaluation.probes import LinearProbe
-
-STRENGTH = 0.7
+from r2mae.evaluation import probes
+from r2mae.evaluation.probes import LinearProbe, _logistic_path, _Objective, _Point, _turned
 
 
-def problem(classes: int, n: int = 80, d: int = 6) -> tuple[TrainingRows, np.ndarray]:
-    """Return rows along principal axes, those of two folds of three, and residuals of uneven probabilities."""
+def problem(classes: int, n: int = 80, d: int = 6) -> tuple[_Objective, _Point]:
+    """Return an objective on features of unequal scale, and a point with uneven probabilities."""
     rng = np.random.default_rng(classes)
-    X = rng.standard_normal((n, d)) * np.geomspace(1, 0.01, d)
-    rows = Folds(X, np.arange(n) % 3, standardize=False).train(1)
-    logits = 3 * rng.standard_normal((classes, len(rows.X)))
-    residuals = np.exp(logits) / np.exp(logits).sum(axis=0)
-    residuals[rng.integers(0, classes, len(rows.X)), np.arange(len(rows.X))] -= 1.0
-    return rows, residuals
+    X, *_ = _turned(rng.standard_normal((n, d)) * np.geomspace(1, 0.01, d), standardize=False)
+    objective = _Objective(X, np.arange(n) % classes)
+    objective.strength = 0.7
+    return objective, objective.at(rng.standard_normal((classes, d + 1)) * 3)
 
 
-def hessian(rows: TrainingRows, residuals: np.ndarray, strength: float = STRENGTH) -> np.ndarray:
+def hessian(objective: _Objective, point: _Point) -> np.ndarray:
     """Return the second derivatives in coefficients and intercepts of all classes."""
-    X = np.column_stack([rows.X, np.ones(len(rows.X))])
-    p = np.where(residuals < 0, 1 + residuals, residuals)
+    X = np.column_stack([objective.X, np.ones(len(objective.X))])
+    p = np.where(point.residuals < 0, 1 + point.residuals, point.residuals)
     coupling = np.einsum("kn,kl->kln", p, np.eye(len(p))) - p[:, None] * p[None]
     full = np.einsum("kln,ni,nj->kilj", coupling, X, X)
-    penalty = np.append(np.full(X.shape[1] - 1, 1 / strength), 0.0)
+    penalty = np.append(np.full(X.shape[1] - 1, 1 / objective.strength), 0.0)
     full += np.einsum("kl,ij->kilj", np.eye(len(p)), np.diag(penalty))
     size = len(p) * X.shape[1]
     return np.asarray(full.reshape(size, size))
 
 
-def of_zero_sum(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    gradient = rng.standard_normal(shape)
+def models(objective: _Objective, point: _Point) -> list[probes.InverseHessian]:
+    """Return that of axes and that of classes."""
+    return [objective.inverse_hessian(point, steps) for steps in (0, 30)]
+
+
+def of_zero_sum(seed: int, like: np.ndarray) -> np.ndarray:
+    gradient = np.random.default_rng(seed).standard_normal(like.shape)
     return np.asarray(gradient - gradient.mean(axis=0))
 
 
 def test_two_classes_have_the_hessian_itself() -> None:
-    rows, residuals = problem(2)
-    apply = by_class(rows, residuals, STRENGTH)
-    assert apply is not None
-    gradient = of_zero_sum(np.random.default_rng(0), (2, len(rows.mean) + 1))
-    back = hessian(rows, residuals) @ apply(gradient).ravel()
-    np.testing.assert_allclose(back.reshape(gradient.shape), gradient, atol=2e-4)
+    objective, point = problem(2)
+    gradient = of_zero_sum(0, point.theta)
+    back = hessian(objective, point) @ models(objective, point)[1](gradient).ravel()
+    np.testing.assert_allclose(back.reshape(gradient.shape), gradient, atol=2e-3)
 
 
 @pytest.mark.parametrize("classes", [3, 7])
 def test_matrices_come_closer_to_the_hessian_than_axes(classes: int) -> None:
-    rows, residuals = problem(classes)
-    full = hessian(rows, residuals)
-    rng = np.random.default_rng(1)
-    gradients = [of_zero_sum(rng, (classes, len(rows.mean) + 1)) for _ in range(20)]
+    objective, point = problem(classes)
+    full = hessian(objective, point)
+    gradients = [of_zero_sum(seed, point.theta) for seed in range(20)]
 
-    def spread(apply: InverseHessian | None) -> float:
-        assert apply is not None
+    def spread(apply: probes.InverseHessian) -> float:
         ratios = [np.vdot(full @ apply(one).ravel(), apply(one)) / np.vdot(one, apply(one)) for one in gradients]
         return float(np.max(ratios) / np.min(ratios))  # one for the Hessian itself
 
-    assert spread(by_class(rows, residuals, STRENGTH)) < spread(by_axis(rows, residuals, STRENGTH))
+    axes, matrices = models(objective, point)
+    assert spread(matrices) < spread(axes)
 
 
-@pytest.mark.parametrize("model", [by_axis, by_class])
-def test_what_is_applied_is_symmetric_positive_and_keeps_sums_of_zero(model: object) -> None:
-    rows, residuals = problem(4)
-    apply = model(rows, residuals, STRENGTH)  # type: ignore[operator]
-    rng = np.random.default_rng(2)
-    one, other = (of_zero_sum(rng, (4, len(rows.mean) + 1)) for _ in range(2))
-    assert np.vdot(one, apply(other)) == pytest.approx(np.vdot(other, apply(one)), rel=1e-4)
-    assert np.vdot(one, apply(one)) > 0
-    np.testing.assert_allclose(apply(one).sum(axis=0), 0, atol=1e-9)
+def test_what_is_applied_is_symmetric_positive_and_keeps_sums_of_zero() -> None:
+    objective, point = problem(4)
+    one, other = of_zero_sum(1, point.theta), of_zero_sum(2, point.theta)
+    for apply in models(objective, point):
+        assert np.vdot(one, apply(other)) == pytest.approx(np.vdot(other, apply(one)), rel=1e-4)
+        assert np.vdot(one, apply(one)) > 0
+        np.testing.assert_allclose(apply(one).sum(axis=0), 0, atol=1e-9)
 
 
-def test_curvatures_of_equal_probabilities() -> None:
-    residuals = np.full((5, 3), 0.2)
-    residuals[0] -= 1.0
-    np.testing.assert_allclose(curvatures(residuals), 0.2)
-
-
-def test_large_matrices_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, residuals = problem(3)
-    monkeypatch.setattr(_logistic, "LARGEST", 3 * 7**2 - 1)
-    assert by_class(rows, residuals, STRENGTH) is None
-
-
-def test_rows_that_are_all_certain_have_an_inverse() -> None:
-    rows, residuals = problem(3)
-    apply = by_class(rows, np.zeros_like(residuals), STRENGTH)
-    assert apply is not None
-    assert np.isfinite(apply(of_zero_sum(np.random.default_rng(3), (3, len(rows.mean) + 1)))).all()
+def test_rows_that_are_all_certain_have_an_inverse_and_large_matrices_are_not_built(monkeypatch) -> None:
+    objective, point = problem(3)
+    assert objective._by_class(np.full(point.residuals.shape, 0.2)) is not None
+    for apply in models(objective, point._replace(residuals=np.zeros_like(point.residuals))):
+        assert np.isfinite(apply(of_zero_sum(3, point.theta))).all()
+    monkeypatch.setattr(probes, "_MOST", 3 * 7**2 - 1)
+    assert objective._by_class(np.full(point.residuals.shape, 0.2)) is None
 
 
 def slow_problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -111,7 +95,7 @@ def test_a_weak_penalty_needs_few_steps_and_has_the_same_optimum(monkeypatch: py
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         found = LinearProbe(grid, tol=1e-6).fit(X, y, donor)
-    monkeypatch.setattr(_logistic, "by_class", lambda *_: None)
+    monkeypatch.setattr(_Objective, "_by_class", lambda *_: None)
     plain = LinearProbe(grid, tol=1e-6, max_iter=100_000).fit(X, y, donor)
     np.testing.assert_allclose(found.cv_scores_, plain.cv_scores_, atol=0.01)
     assert found.C_ == plain.C_
@@ -121,30 +105,25 @@ def test_a_weak_penalty_needs_few_steps_and_has_the_same_optimum(monkeypatch: py
 def test_the_exact_decrement_is_small_where_a_fit_has_converged() -> None:
     X, y, _ = slow_problem()
     _, codes = np.unique(y, return_inverse=True)
-    rows = Folds(X, np.zeros(len(X), dtype=np.int64), standardize=False).train(None)
-    objective = _logistic._Objective(rows, codes)
-    for solution in _logistic.solve_path(rows, codes, [0.1, STRENGTH, 50.0], tol=1e-5, max_iter=10_000):
-        assert solution.converged
+    X, *_ = _turned(X, standardize=False)
+    *_, (theta, _, converged) = _logistic_path(X, codes, np.array([0.1, 0.7, 50.0]), 1e-5, 10_000)
+    assert converged
+    objective = _Objective(X, codes)
     objective.strength = 50.0
-    point = objective.at(solution.theta, objective.margins(solution.theta))
+    point = objective.at(theta)
     gradient = objective.gradient(point).ravel()
-    exact = hessian(rows, point.residuals, 50.0)
-    decrement = gradient @ np.linalg.lstsq(exact, gradient, rcond=None)[0]
-    assert np.sqrt(decrement / len(rows.X)) < 1e-4
+    decrement = gradient @ np.linalg.lstsq(hessian(objective, point), gradient, rcond=None)[0]
+    assert np.sqrt(decrement / len(X)) < 1e-4
 
 
-def test_steps_at_a_weak_penalty() -> None:
+def test_steps_at_a_weak_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = slow_problem()
     _, codes = np.unique(y, return_inverse=True)
-    folds = Folds(X, np.zeros(len(X), dtype=np.int64), standardize=False)
-    codes = codes[folds.order]
+    X, *_ = _turned(X, standardize=False)
 
-    def steps(strengths: list[float]) -> list[int]:
-        path = _logistic.solve_path(folds.train(None), codes, strengths, tol=1e-6, max_iter=10_000)
-        return [one.iterations for one in path]
+    def steps() -> list[int]:
+        return [one for _, one, _ in _logistic_path(X, codes, np.array([100.0, 1000.0]), 1e-6, 10_000)]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_logistic, "by_class", lambda *_: None)
-        before = steps([100.0, 1000.0])
-    now = steps([100.0, 1000.0])
-    assert before[-1] > 4 * now[-1]
+    now = steps()
+    monkeypatch.setattr(_Objective, "_by_class", lambda *_: None)
+    assert steps()[-1] > 4 * now[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from r2mae.genome import AlignmentStore
-from r2mae.genome.store import build, fasta, sources
+from r2mae.genome.store import build, readers, sources
 
 CODES = {letter: token for token, letter in enumerate("ACGT-N")}
 OTHER_STRAND = str.maketrans("ACGTNacgtn-", "TGCANtgcan-")
@@ -139,5 +139,5 @@ def random_alignment(seed: int, *, blocks: int = 12, contigs: int = 2, overlap: 
 def shrink(change: Callable[[object, str, int], None]) -> None:
     """Make chunks and pieces small."""
     change(sources, "PIECE", 400)
-    for module in (build, fasta):
+    for module in (build, readers):
         change(module, "CHUNK", 16)

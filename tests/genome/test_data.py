@@ -8,10 +8,9 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, add_track, build_store
+from r2mae.genome.batches import load_data, other_data
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.data import load_data, other_data, species_columns
 from r2mae.genome.domain import DOMAIN
-from r2mae.genome.source import check, chosen_species, fingerprint_of
 from r2mae.masking.keys import Key
 
 KEY = Key.root(0)
@@ -75,10 +74,10 @@ def test_species_by_name(small: AlignmentStore) -> None:
     assert (some.train.batch([3, 5], KEY)["aligned"] == whole["aligned"][:, :, [2, 0]]).all()
     none = load_data(config(small, species=("none",)))
     assert none.train.batch([0], KEY)["aligned"].shape == (1, 16, 0)
-    assert chosen_species(small.species, ("none",)) == ()
+    assert config(small, species=("none",)).data.aligned_species(small.species) == ()
     for names, told in ((("s9",), "unknown species 's9'"), (("s0",), "the reference, which is always used")):
         with pytest.raises(UserError, match=told):
-            check(config(small, species=names))
+            DOMAIN.check(config(small, species=names))
 
 
 def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -
     assert len(data.test or ()) == 200 // 16
     assert data.train.columns == [1, 0]
     with pytest.raises(UserError, match=r"lacks 1 of the 1 aligned species of the model \(s9\)"):
-        species_columns(other, ("s9",))
+        other.columns(("s9",))
 
 
 def test_strides(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +96,7 @@ def test_strides(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None
         return load_data(config(small, **fields)).train.starts.stride
 
     assert (stride(), stride(stride=5)) == (1, 5)
-    monkeypatch.setattr("r2mae.genome.data._SMALL", 1000)
+    monkeypatch.setattr("r2mae.genome.batches._SMALL", 1000)
     assert stride() == 8
 
 
@@ -109,32 +108,32 @@ def test_notes_say_what_there_is(small: AlignmentStore) -> None:
 
 
 def test_tracks_weigh_positions_and_change_the_fingerprint(small: AlignmentStore, tmp_path: Path) -> None:
-    plain = fingerprint_of(config(small))
+    plain = DOMAIN.fingerprint(config(small))
     with pytest.raises(UserError, match="has no tracks"):
-        check(config(small, weight_track="w"))
+        DOMAIN.check(config(small, weight_track="w"))
     (tmp_path / "w.bg").write_text("chr1\t0\t1500\t2.5\n")
     add_track(small, tmp_path / "w.bg", "w")
     weighted = config(small, weight_track="w")
-    check(weighted)
-    assert fingerprint_of(config(small)) == plain != fingerprint_of(weighted)
+    DOMAIN.check(weighted)
+    assert DOMAIN.fingerprint(config(small)) == plain != DOMAIN.fingerprint(weighted)
     data = load_data(weighted)
     assert data.validation is not None
     assert (data.train.batch([0], KEY)["weights"] == 2.5).all()
     assert (data.validation.batch([0], KEY)["weights"] == 2.5).all()
     with pytest.raises(UserError, match="unknown track 'v'"):
-        check(config(small, weight_track="v"))
+        DOMAIN.check(config(small, weight_track="v"))
 
 
 def test_gpn_msas_preset_needs_its_tracks_and_flips_labels(small: AlignmentStore, tmp_path: Path) -> None:
     fields = DOMAIN.presets["gpn-msa"]
     run = config(small, **{name: fields[name] for name in ("conservation",)})
     with pytest.raises(UserError, match="has no tracks: add one with r2mae data alignment track"):
-        check(run)
+        DOMAIN.check(run)
     for name, value in (("phylop", 2.0), ("phastcons", 0.5)):
         (tmp_path / "w.bg").write_text(f"chr1\t0\t1000\t{value}\n")
         add_track(small, tmp_path / "w.bg", name)
-        assert fingerprint_of(run) != fingerprint_of(config(small))
-    check(run)
+        assert DOMAIN.fingerprint(run) != DOMAIN.fingerprint(config(small))
+    DOMAIN.check(run)
     data = load_data(run)
     assert load_data(config(small)).architecture["flip"] == 0 != data.architecture["flip"]
     assert (data.train.batch([0], KEY)["weights"] == np.float32(1.2)).all()
@@ -142,9 +141,9 @@ def test_gpn_msas_preset_needs_its_tracks_and_flips_labels(small: AlignmentStore
 
 def test_a_store_that_a_run_is_measured_on_needs_no_track(small: AlignmentStore, tmp_path: Path) -> None:
     other = aligned(tmp_path, 200, 4, "b")
-    assert fingerprint_of(config(other, weight_track="w")) == fingerprint_of(config(other))
+    assert DOMAIN.fingerprint(config(other, weight_track="w")) == DOMAIN.fingerprint(config(other))
     with pytest.raises(UserError, match="has no tracks"):
-        check(config(other, weight_track="w"))
+        DOMAIN.check(config(other, weight_track="w"))
 
 
 def test_regions_in_a_file_are_part_of_the_fingerprint(small: AlignmentStore, tmp_path: Path) -> None:
@@ -152,7 +151,7 @@ def test_regions_in_a_file_are_part_of_the_fingerprint(small: AlignmentStore, tm
     found = []
     for end in (100, 200):
         bed.write_text(f"chr1\t0\t{end}\n")
-        found.append(fingerprint_of(config(small, validation_regions=(str(bed),))))
+        found.append(DOMAIN.fingerprint(config(small, validation_regions=(str(bed),))))
     assert found[0] != found[1]
 
 
@@ -160,9 +159,9 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
     path = tmp_path / "chr1.maf.gz"
     path.write_bytes(b"")
     with pytest.raises(UserError, match=r"build one first with r2mae data alignment build .* -o chr1$"):
-        check(GenomeConfig.make(data=str(path)))
+        DOMAIN.check(GenomeConfig.make(data=str(path)))
     with pytest.raises(UserError, match="is no alignment store"):
-        check(GenomeConfig.make(data=str(tmp_path)))
+        DOMAIN.check(GenomeConfig.make(data=str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -198,11 +197,13 @@ def test_a_step_that_does_not_fit_into_memory_is_refused(
     small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch of 5,000 windows on a machine with little memory."""
-    monkeypatch.setattr("r2mae.genome.source.available_memory", lambda: 4 << 30)
+    monkeypatch.setattr("r2mae.cores.available_memory", lambda: 4 << 30)
     large = {"window": 128, "batch_size": 5000, "width": 128, "layers": 2, "heads": 4, "device": "cpu"}
-    told = r"5,000 windows at a time need about 19 GB, and 4.3 GB are free: give --accumulate 10 \(500 at a time"
+    told = r"5,000 windows at a time need about 19.2 GB, and 4.29 GB are free: give --accumulate 10 \(500 at a time"
     with pytest.raises(UserError, match=told):
-        check(config(small, **large))
-    check(config(small, **large, accumulate=10))
+        DOMAIN.check(config(small, **large))
+    DOMAIN.check(config(small, **large, accumulate=10))
     with pytest.raises(UserError, match="a smaller --window"):
-        check(config(small, **{**large, "window": 1000, "batch_size": 97, "layers": 2000 // 4, "accumulate": 97}))
+        DOMAIN.check(
+            config(small, **{**large, "window": 1000, "batch_size": 97, "layers": 2000 // 4, "accumulate": 97})
+        )

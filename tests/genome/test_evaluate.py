@@ -12,7 +12,7 @@ from genome.made import task, windows
 from genome.test_data import aligned, config
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
-from r2mae.genome.data import load_data
+from r2mae.genome.batches import load_data
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.evaluate import RATIOS, alignment_logs, baseline_scores, composition, curve_scores, evaluate
 from r2mae.genome.task import HiddenBases

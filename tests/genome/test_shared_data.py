@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.genome import GenomeConfig, build_store
-from r2mae.genome.data import divide
+from r2mae.genome.batches import divide
 from r2mae.genome.store.intervals import window_starts
 from r2mae.genome.store.tokens import letters
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.images.reading import memory_of
 
 from r2mae.errors import UserError
 from r2mae.images.data import load_images, load_splits
-from r2mae.images.decode import Cache
-from r2mae.images.listing import list_archive
+from r2mae.images.files import Cache, list_archive
 
 KINDS = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz", ".tar.bz2": "w:bz2"}
 
@@ -152,6 +152,7 @@ def test_a_broken_image_in_an_archive_is_named(folder: Path, tmp_path: Path) -> 
 
 
 def test_a_packed_archive_must_fit_into_memory_and_a_plain_one_need_not(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"GiB of memory.*unpack it"):
-        list_archive(pack(folder, tmp_path / "x.tar.xz"), max_bytes=500)
-    assert len(load_images(pack(folder, tmp_path / "x.tar"), max_bytes=500, cache="auto")[0]) == 4
+    with memory_of(500):
+        with pytest.raises(UserError, match=r"GiB of memory.*unpack it"):
+            list_archive(pack(folder, tmp_path / "x.tar.xz"))
+        assert len(load_images(pack(folder, tmp_path / "x.tar"), cache="auto")[0]) == 4

@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from r2mae.errors import UserError
-from r2mae.images import attributes
+from r2mae.images import folders
 from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_images, load_splits
-from r2mae.images.decode import Cache
 from r2mae.images.domain import DOMAIN
+from r2mae.images.files import Cache
 
 NAMES = ["Bald", "Smiling", "Young"]
 VALUES = np.random.default_rng(0).integers(0, 2, (10, 3)).astype(np.uint8)
@@ -203,7 +203,7 @@ def test_real_faces(shared_data: Path) -> None:
 def test_a_packed_table_is_not_unpacked_without_end(
     celeba: Path, suffix: str, pack: "type[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attributes, "_MAX_TABLE", 1 << 20)
+    monkeypatch.setattr(folders, "_MAX_TABLE", 1 << 20)
     (celeba / "list_attr_celeba.txt").unlink()
     (celeba / f"list_attr_celeba.txt{suffix}").write_bytes(pack(bytes(1 << 24)))
     with pytest.raises(UserError, match=r"list_attr_celeba.txt\.[gx]z: unpacks to more than 1 MiB"):

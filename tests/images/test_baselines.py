@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 from sklearn.decomposition import PCA
+from tests.images.reading import memory_of
 
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.head import fit_head
 from r2mae.images import evaluate as baselines
+from r2mae.images.arrays import read_npy
 from r2mae.images.batches import ImageBatches, ImageData, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import RATIOS, baseline_scores, evaluate, fit_components
-from r2mae.images.formats import read_npy
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import element_mask
 
@@ -131,7 +132,8 @@ def test_images_without_labels_or_contents(config: ImagesConfig, tmp_path: Path)
 @pytest.mark.filterwarnings("error")
 def test_mapped_images_are_read_a_batch_at_a_time(config: ImagesConfig, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 4, 4, 1), np.float32))
-    mapped = ImageSet("mapped", read_npy(tmp_path / "a.npy", max_bytes=1))
+    with memory_of(1):
+        mapped = ImageSet("mapped", read_npy(tmp_path / "a.npy"))
     data = ImageData(Splits(mapped, mapped), ImageBatches(mapped.images), None, {})
     for name in DOMAIN.default_baselines:
         assert baseline_scores(config, name, data)

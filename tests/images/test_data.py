@@ -8,20 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tests.images.reading import memory_of
 
 from r2mae.errors import UserError
+from r2mae.images.arrays import StoredImages
 from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import check_source, held_out_rows, load_images, load_splits
-from r2mae.images.image_set import StoredImages
 from r2mae.images.sets import SETS
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 5, 4, 3), np.uint8)
 LABELS = np.arange(40) % 3
 
 
-def refused(words, call, *args, **kwargs):
-    with pytest.raises(UserError, match=words) as caught:
+def refused(words, call, *args, limit=None, **kwargs):
+    with pytest.raises(UserError, match=words) as caught, memory_of(limit):
         call(*args, **kwargs)
     assert "\n" not in str(caught.value)
 
@@ -171,7 +172,7 @@ def test_resize_of_arrays(tmp_path, dtype):
     assert images.images.max() <= (1 if dtype == "float32" else 255)
     np.testing.assert_array_equal(images.labels, LABELS)
     refused("at least 1 pixel", load_images, tmp_path / "x.npz", resize=0)
-    refused("smaller --resize", load_images, tmp_path / "x.npz", resize=500, max_bytes=2**20)
+    refused("smaller --resize", load_images, tmp_path / "x.npz", resize=500, limit=2**20)
 
 
 # --- splitting -----------------------------------------------------------------------------------------------
@@ -262,11 +263,14 @@ def test_a_single_image_cannot_be_split(tmp_path):
 
 
 def test_an_array_beyond_memory_is_split_as_one_within(npy):
-    inside, beyond = (load_splits(npy, test_fraction=0.25, max_bytes=limit) for limit in (None, 100))
+    inside = load_splits(npy, test_fraction=0.25)
+    with memory_of(100):
+        beyond = load_splits(npy, test_fraction=0.25)
     for part, expected in ((beyond.train, inside.train), (beyond.test, inside.test)):
         assert isinstance(part.images, StoredImages)
         np.testing.assert_array_equal(part.images.take(np.arange(len(part))), expected.images)
-    resized, *_ = load_images(npy, resize=2, max_bytes=600)
+    with memory_of(600):
+        resized, *_ = load_images(npy, resize=2)
     np.testing.assert_array_equal(resized.images, load_images(npy, resize=2)[0].images)
 
 

@@ -10,7 +10,7 @@ from tests.images.reading import read_folder
 
 from r2mae.errors import UserError, warn_once
 from r2mae.images.config import ImagesConfig
-from r2mae.images.decode import Cache, Reading
+from r2mae.images.files import Cache, Reading
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 4, 3), np.uint8)
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")

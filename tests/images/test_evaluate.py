@@ -4,16 +4,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.images.reading import memory_of
 from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemRecorder
+from r2mae.images.arrays import read_npy
 from r2mae.images.batches import ImageBatches, ImageData, architecture, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import RATIOS, clean_mse, complete, embed_set, evaluate, masked_scores
-from r2mae.images.formats import read_npy
 from r2mae.masking.keys import Key
 
 
@@ -155,7 +156,9 @@ def test_memory_does_not_grow_with_the_images_that_are_measured() -> None:
 def test_what_was_read_of_a_file_is_no_memory_of_the_process(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.lib.format.open_memmap(path, "w+", np.uint8, (60_000, 64, 64, 1))
-    batches = Watched(read_npy(path, max_bytes=1), np.random.default_rng(0).permutation(60_000))
+    with memory_of(1):
+        images = read_npy(path)
+    batches = Watched(images, np.random.default_rng(0).permutation(60_000))
     batches.kind = "RssFile"
     before = resident("RssFile")
     for first in range(0, len(batches), 1000):

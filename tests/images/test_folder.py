@@ -7,11 +7,11 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
-from tests.images.reading import read_folder
+from tests.images.reading import memory_of, read_folder
 
 from r2mae.errors import UserError
 from r2mae.images.data import load_images, load_splits
-from r2mae.images.decode import Reading
+from r2mae.images.files import Reading
 
 
 def picture(path, *, size=(6, 4), mode="RGB", seed=0, **options):
@@ -28,8 +28,8 @@ def folder(tmp_path):
     return tmp_path / "set"
 
 
-def refused(words, *args, **kwargs):
-    with pytest.raises(UserError, match=words) as caught:
+def refused(words, *args, limit=None, **kwargs):
+    with pytest.raises(UserError, match=words) as caught, memory_of(limit):
         read_folder(*args, Reading(**kwargs))
     assert "\n" not in str(caught.value)
 
@@ -233,8 +233,8 @@ def test_more_than_eight_bits_are_refused(folder):
 def test_what_does_not_fit_is_refused_before_it_is_decoded(folder):
     picture(folder / "0.png", size=(100, 100))
     (folder / "0.png").write_bytes((folder / "0.png").read_bytes()[:200])  # decoding it would fail
-    refused(r"GiB of memory.*--resize N.*--cache mmap.*--cache none", folder, max_bytes=29_999)
-    refused(r"smaller --resize than 90", folder, max_bytes=20_000, resize=90)
+    refused(r"GiB of memory.*--resize N.*--cache mmap.*--cache none", folder, limit=29_999)
+    refused(r"smaller --resize than 90", folder, limit=20_000, resize=90)
 
 
 def test_empty_folders(folder):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.images.reading import memory_of
 
 from r2mae.errors import UserError
-from r2mae.images import formats
-from r2mae.images.formats import memory_limit, read_npy
-from r2mae.images.image_set import NpyImages
+from r2mae.images import arrays
+from r2mae.images.arrays import NpyImages, memory_limit, read_npy
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def npy(array, *, header=None):
 
 
 def read_parts(path, **options):
-    return formats.read_npz("x", path, **options)
+    return arrays.read_npz("x", path, **options)
 
 
 def read_npz(path, **options):
@@ -58,9 +58,9 @@ def write(tmp_path):
     return write
 
 
-def refused(words, call, *args, **kwargs):
-    with pytest.raises(UserError, match=words) as caught:
-        call(*args, **kwargs)
+def refused(words, call, *args, limit=None):
+    with pytest.raises(UserError, match=words) as caught, memory_of(limit):
+        call(*args)
     assert "\n" not in str(caught.value)
     assert str(args[0]) in str(caught.value)
 
@@ -91,15 +91,16 @@ def test_npy(write, shape, dtype, order):
 def test_a_large_npy_is_read_on_access(write):
     for array in (PIXELS, FLOATS.astype(np.float32)):
         path = write(npy(array))
-        mapped = read_npy(path, max_bytes=10)
+        with memory_of(10):
+            mapped = read_npy(path)
         assert isinstance(mapped, NpyImages)
         np.testing.assert_array_equal(mapped.take(np.arange(len(array))), array[..., None])
         path.write_bytes(path.read_bytes()[:-1])
         refused("x: has become shorter", lambda path, images: images.take(np.array([4])), path, mapped)
-    refused("GiB of memory", read_npy, write(npy(FLOATS)), max_bytes=10)
-    refused("GiB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), max_bytes=10)
+    refused("GiB of memory", read_npy, write(npy(FLOATS)), limit=10)
+    refused("GiB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), limit=10)
     bad = np.full((3, 2, 2), 2, np.float32)
-    refused("image 0 has pixels", read_npy, write(npy(bad)), max_bytes=10)
+    refused("image 0 has pixels", read_npy, write(npy(bad)), limit=10)
 
 
 def with_pixel(value, image, dtype):
@@ -244,7 +245,7 @@ def test_a_broken_npz_is_named(write, content, words):
 def test_a_zip_bomb_is_refused_by_what_it_unpacks_to(write):
     bomb = npz(images=np.zeros((100, 512, 512), np.uint8))
     assert len(bomb) < 2**16
-    refused("GiB of memory.*read image by image", read_npz, write(bomb), max_bytes=2**24)
+    refused("GiB of memory.*read image by image", read_npz, write(bomb), limit=2**24)
 
 
 def test_the_memory_limit_is_plausible():
@@ -273,7 +274,8 @@ def damaged(draw, originals):
 
 def is_sound(read, path):
     try:
-        result = read(path, max_bytes=2**24)
+        with memory_of(2**24):
+            result = read(path)
     except UserError as error:
         assert "\n" not in str(error)
         return

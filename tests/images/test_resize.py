@@ -7,8 +7,8 @@ from PIL import Image
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
-from r2mae.images.decode import ResizeMode, array_to_square, to_square
 from r2mae.images.domain import DOMAIN
+from r2mae.images.files import ResizeMode, array_to_square, to_square
 
 
 def stripes(width, height):

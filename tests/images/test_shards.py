@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from r2mae.errors import UserError, warn_once
-from r2mae.images import shards
+from r2mae.images import folders as shards
 from r2mae.images.batches import ImageBatches
 from r2mae.images.data import load_images, load_splits
-from r2mae.images.decode import Cache
+from r2mae.images.files import Cache
 from r2mae.masking.keys import Key
 from r2mae.training.order import BatchOrder, make_loader
 

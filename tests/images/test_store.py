@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.images.reading import read_folder
+from tests.images.reading import memory_of, read_folder
 
 from r2mae.errors import UserError
 from r2mae.fields import options_of
-from r2mae.images import batches, decode, image_set
-from r2mae.images.batches import load_data, mean_colour
+from r2mae.images import arrays, files
+from r2mae.images.arrays import StoredImages, in_chunks, pick
+from r2mae.images.batches import load_data, mean_image
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
-from r2mae.images.decode import Cache, DecodedImages, Reading
 from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import baseline_scores, complete, embed_set, evaluate
+from r2mae.images.files import Cache, DecodedImages, Reading
 from r2mae.images.finetune import FINETUNED
-from r2mae.images.image_set import StoredImages, in_chunks, pick
 from r2mae.training.loop import fit
 
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")
@@ -64,12 +64,12 @@ def test_the_same_pixels_wherever_they_are_kept(folder: Path) -> None:
 
 def test_images_of_a_file_fit_or_are_decoded_when_needed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(load_images(folder, cache="auto")[0].images, np.ndarray)
-    with caplog.at_level(logging.WARNING, "r2mae"):
-        images, *_ = load_images(folder, cache="auto", max_bytes=1000)
+    with caplog.at_level(logging.WARNING, "r2mae"), memory_of(1000):
+        images, *_ = load_images(folder, cache="auto")
     assert isinstance(images.images, DecodedImages)
     assert any("--cache mmap" in line for line in caplog.messages)
-    with pytest.raises(UserError, match=r"GiB of memory.*--cache mmap or --cache none"):
-        load_images(folder, cache="memory", max_bytes=1000)
+    with memory_of(1000), pytest.raises(UserError, match=r"GiB of memory.*--cache mmap or --cache none"):
+        load_images(folder, cache="memory")
 
 
 def test_the_map_is_made_once_and_for_each_way_of_reading(
@@ -85,8 +85,8 @@ def test_the_map_is_made_once_and_for_each_way_of_reading(
         raise AssertionError("decoded again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("r2mae.images.decode.decode", never)
-        patch.setattr("r2mae.images.decode.headers_of", never)
+        patch.setattr("r2mae.images.files.decode", never)
+        patch.setattr("r2mae.images.files.headers_of", never)
         load_images(folder, cache="mmap")
     for how in ({"resize": 4}, {"resize": 4, "resize_mode": "crop"}, {"resize": 4, "draft": True}):
         load_images(folder, cache="mmap", **how)
@@ -106,7 +106,7 @@ def test_a_map_that_was_broken_off_is_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("r2mae.images.decode.decode", failing)
+        patch.setattr("r2mae.images.files.decode", failing)
         with pytest.raises(KeyboardInterrupt):
             load_images(folder, cache="mmap")
     assert not list(own_cache.glob("images/*/pixels.npy"))
@@ -137,8 +137,8 @@ def test_stored_images_travel_to_other_processes(folder: Path) -> None:
 def test_a_worker_of_a_loader_starts_no_threads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = read_folder(folder, Reading(cache="none"))[0].images
     expected = images.take(np.arange(60), axis=0)
-    monkeypatch.setattr(decode, "parent_process", object)
-    monkeypatch.setattr(decode, "ThreadPoolExecutor", None)
+    monkeypatch.setattr(files, "parent_process", object)
+    monkeypatch.setattr(files, "ThreadPoolExecutor", None)
     np.testing.assert_array_equal(images.take(np.arange(60), axis=0), expected)
 
 
@@ -157,9 +157,9 @@ class Watched(StoredImages):
 def test_all_images_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), np.uint8)
     watched = Watched(images)
-    monkeypatch.setattr(image_set, "CHUNK_BYTES", 7 * 48)
+    monkeypatch.setattr(arrays, "CHUNK_BYTES", 7 * 48)
     np.testing.assert_array_equal(np.concatenate(list(in_chunks(watched))), images)
-    np.testing.assert_allclose(mean_colour(watched), mean_colour(images), rtol=1e-12)
+    np.testing.assert_allclose(mean_image(watched), mean_image(images), rtol=1e-12)
     assert watched.most == 7
 
 
@@ -196,13 +196,10 @@ def test_scores_are_the_same_wherever_images_are_kept(folder: Path) -> None:
         assert mine == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_pixels_of_a_set_beyond_memory_are_not_probed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_pixels_of_a_set_beyond_memory_are_not_probed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = config(folder, "none")
     data = load_data(settings)
-    monkeypatch.setattr("r2mae.images.evaluate.memory_limit", lambda: 1000)
-    with caplog.at_level(logging.WARNING, "r2mae"):
+    with memory_of(1000), caplog.at_level(logging.WARNING, "r2mae"):
         assert "probe_accuracy" not in baseline_scores(settings, "pixels", data)
     assert any("do not fit into memory" in line for line in caplog.messages)
 
@@ -241,12 +238,10 @@ def test_a_full_disk_is_told_before_anything_is_written(folder: Path, monkeypatc
         load_images(folder, cache="mmap")
 
 
-def test_processes_of_one_machine_share_its_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "memory_limit", lambda: 60 * 6 * 6 * 3)
-    assert isinstance(load_data(config(folder, "auto")).splits.train.images, np.ndarray)
-    assert isinstance(load_data(config(folder, "auto", devices=2)).splits.train.images, StoredImages)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # the other process is on another machine
-    assert isinstance(load_data(config(folder, "auto", devices=2)).splits.train.images, np.ndarray)
+def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = arrays.memory_limit()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert arrays.memory_limit() == alone // 2
 
 
 def test_an_array_is_embedded_and_measured_after_files_that_were_read_otherwise(folder: Path, tmp_path: Path) -> None:
@@ -298,12 +293,12 @@ def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_pa
     assert DOMAIN.evaluate(there, task, model, data, finetune_epochs=0.0)["masked_mse"] > 0
 
 
-def test_what_a_command_has_no_option_for_is_not_advised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_command_has_no_option_for_is_not_advised(folder: Path) -> None:
     Image.fromarray(np.zeros((5, 5, 3), np.uint8)).save(folder / "a" / "small.png")
-    for how, told in ((Reading(), "--resize"), (Reading(resize=6, max_bytes=100), "--cache")):
-        with pytest.raises(UserError, match=told):
+    for how, told, limit in ((Reading(), "--resize", None), (Reading(resize=6), "--cache", 100)):
+        with memory_of(limit), pytest.raises(UserError, match=told):
             read_folder(folder, how)
-        with pytest.raises(UserError, match=r"^(?!.*--)"):
+        with memory_of(limit), pytest.raises(UserError, match=r"^(?!.*--)"):
             read_folder(folder, replace(how, advised=False))
     (folder / "a" / "small.png").write_bytes(b"")
     with pytest.raises(UserError, match=r"remove or replace it$"):

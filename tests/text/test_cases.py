@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from r2mae.cli.main import main
-from r2mae.text import embed, store
+from r2mae.text import batches, evaluate
 from r2mae.text.batches import load_data
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
@@ -77,10 +77,10 @@ def test_documents_of_several_blocks_are_embedded_one_by_one(monkeypatch: pytest
     tokenizer_of_codons(Path("codons.json"))
     config = TextConfig.make(data="dna.txt", tokenizer="codons.json", **SIZES)
     task, model = DOMAIN.build(load_data(config).architecture)
-    whole = embed.embed_documents(config, task, model, "dna.txt")
-    monkeypatch.setattr(store, "_BLOCK", 100)
-    monkeypatch.setattr(embed, "_ROWS", 3)
-    found = embed.embed_documents(config, task, model, "dna.txt")
+    whole = evaluate.embed_documents(config, task, model, "dna.txt")
+    monkeypatch.setattr(batches, "_BLOCK", 100)
+    monkeypatch.setattr(evaluate, "_EMBEDDED_ROWS", 3)
+    found = evaluate.embed_documents(config, task, model, "dna.txt")
     assert found["tokens"].tolist() == [count + 2 for count in range(1, 41)]
     np.testing.assert_allclose(found["embedding"], whole["embedding"], atol=1e-5)
     assert (found["documents"] == whole["documents"]).all()

@@ -31,7 +31,7 @@ REFUSED = {
     "ok.txt --preset roberta-medium --tokenizer roberta-50265 --vocab-size 300": "vocab_size 300 is for a tokenizer",
     "ok.txt --tokenizer=mine.json --vocab-size=300": "give one of them",
     "ok.txt --config made.yaml --vocab-size 300": "tokenizer is mine.json: give one of them",
-    "ok.txt --config base.yaml --preset roberta-medium --vocab-size 300 --tokenizer roberta-50265": "give one of them",
+    "ok.txt --preset roberta-medium --vocab-size 300": "tokenizer is roberta-50265: give one of them (--tokenizer null",
     "ok.txt --init ckpt --vocab-size 300": "vocab_size 300 has no effect, as init brings its tokenizer: omit it",
     "ok.txt --glue-limit 5": "glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli",
     "ok.txt --text-column body": "ok.txt is plain text, which has no columns: omit --text-column body",
@@ -67,25 +67,17 @@ def test_options_with_an_effect(line: str, capsys: pytest.CaptureFixture[str]) -
     assert TAKEN[line].items() <= found.items()
 
 
-def test_a_preset_brings_one_and_the_user_the_other(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preset_brings_one_and_the_user_the_other(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pretrain", "text", "ok.txt", "--print-config", "--preset", "roberta-medium"]
     for more, expected in (
-        (["--vocab-size", "300"], (None, 300)),
-        (["--vocab-size", str(PAPER_VOCABULARY)], (ROBERTA, PAPER_VOCABULARY)),
-        (["--tokenizer", ROBERTA], (ROBERTA, PAPER_VOCABULARY)),
+        ([], (ROBERTA, PAPER_VOCABULARY)),
+        (["--tokenizer", "null"], (None, PAPER_VOCABULARY)),
+        (["--tokenizer", "null", "--vocab-size", "300"], (None, 300)),
         (["--tokenizer", "mine.json"], ("mine.json", PAPER_VOCABULARY)),
     ):
         assert main([*words, *more]) == 0
         found = fields(capsys.readouterr().out)
         assert (found["tokenizer"], found["vocab_size"]) == expected
-
-
-def test_a_tokenizer_that_a_file_drops_is_told(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The size of the file takes the place of the preset's vocabulary, and so of the one that was typed."""
-    Path("old.yaml").write_text(yaml.safe_dump({"preset": "roberta-medium", "vocab_size": 400}))
-    words = ["pretrain", "text", "ok.txt", "--config", "old.yaml", "--tokenizer", ROBERTA, "--print-config"]
-    assert main(words) == 2
-    assert "vocab_size 400 is for a tokenizer that is trained" in capsys.readouterr().err
 
 
 def test_what_old_runs_hold_is_read() -> None:

@@ -5,7 +5,7 @@ import gzip
 import json
 import lzma
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import datasets
@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.text import formats
-from r2mae.text.documents import corpus_of, read_documents
-from r2mae.text.formats import cut
+from r2mae.text import documents as module
+from r2mae.text.documents import corpus_of, cut, read_documents
 
 DOCUMENTS = ["Title\nA paragraph.", "Zweites Dokument: Größe, 数据, 🙂", "  indented\n\tlines  ", "last"]
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -51,7 +50,7 @@ def parquet(path: Path, **columns: list[object]) -> Path:
     return path
 
 
-def refused(source: object, *parts: str, column: str = "text") -> None:
+def refused(source: str | Path, *parts: str, column: str = "text") -> None:
     with pytest.raises(UserError) as caught:
         list(read_documents(source, column=column))
     message = str(caught.value)
@@ -111,29 +110,24 @@ def test_parquet_with_text_that_is_not_utf8(tmp_path: Path) -> None:
     refused(path, "a.parquet cannot be read (", "can't decode byte 0xff", "write it again")
 
 
-def test_folders_patterns_and_lists_are_read_in_order(tmp_path: Path) -> None:
+def test_folders_and_patterns_are_read_in_order(tmp_path: Path) -> None:
     inner = tmp_path / "in"
     inner.mkdir()
-    paths = [
-        write(tmp_path / "a.txt", DOCUMENTS[0]),
-        write(tmp_path / "b.jsonl.gz", json.dumps({"text": DOCUMENTS[1]})),
-        parquet(inner / "c.parquet", text=[DOCUMENTS[2]]),
-        write(inner / "d.txt.xz", DOCUMENTS[3]),
-    ]
+    write(tmp_path / "a.txt", DOCUMENTS[0])
+    write(tmp_path / "b.jsonl.gz", json.dumps({"text": DOCUMENTS[1]}))
+    parquet(inner / "c.parquet", text=[DOCUMENTS[2]])
+    write(inner / "d.txt.xz", DOCUMENTS[3])
     (tmp_path / "notes.md").write_text("not text of the corpus")
     (tmp_path / ".hidden.txt").write_text("hidden")
     assert list(read_documents(tmp_path)) == DOCUMENTS
     assert list(read_documents(str(tmp_path / "**" / "[abcd].*"))) == DOCUMENTS
-    assert list(read_documents(paths[::-1])) == DOCUMENTS[::-1]
 
 
 def test_data_sets_of_hugging_face(tmp_path: Path) -> None:
     rows = datasets.Dataset.from_dict({"body": [*DOCUMENTS, "", None]})
-    assert list(read_documents(rows, column="body")) == DOCUMENTS
-    assert list(read_documents(rows.to_iterable_dataset(), column="body")) == DOCUMENTS
     rows.save_to_disk(tmp_path / "saved")
     assert list(read_documents(tmp_path / "saved", column="body")) == DOCUMENTS
-    refused(rows, "row 1", "unknown column 'text': choose from: body (--text-column body)")
+    refused(tmp_path / "saved", "row 1", "unknown column 'text': choose from: body (--text-column body)")
     refused(f"hf:{tmp_path / 'saved'}", "cannot be read", "load_from_disk")
 
 
@@ -149,11 +143,6 @@ def test_the_splits_of_a_saved_folder(tmp_path: Path, caplog: pytest.LogCaptureF
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "dataset_dict.json").write_text("{}")
     refused(tmp_path / "none", "has no split 'train'")
-
-
-def test_splits_are_no_data_set(unchecked: None) -> None:
-    rows = datasets.Dataset.from_dict({"text": DOCUMENTS})
-    refused(datasets.DatasetDict(train=rows), "DatasetDict, row 1: expected an object with 'text', not str")
 
 
 def test_data_sets_by_name_are_streamed(tmp_path: Path) -> None:
@@ -193,13 +182,13 @@ def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     refused("hf:no/such-set", "hf:no/such-set", "cannot be read")
 
 
-def test_a_network_that_breaks_off_is_told(tmp_path: Path) -> None:
-    class Broken:
-        def __iter__(self):
-            yield {"text": "a"}
-            raise ConnectionResetError("connection reset by peer")
+def test_a_network_that_breaks_off_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> Iterator[dict[str, str]]:
+        yield {"text": "a"}
+        raise ConnectionResetError("connection reset by peer")
 
-    refused(Broken(), "Broken cannot be read (connection reset by peer)")
+    monkeypatch.setattr(datasets, "load_dataset", broken)
+    refused("hf:a/b", "hf:a/b cannot be read (connection reset by peer)")
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30), max_size=8))
@@ -222,7 +211,7 @@ def test_long_documents_come_in_pieces(tmp_path_factory: pytest.TempPathFactory,
     """No piece exceeds the limit, and nothing but line ends, and pieces of nothing but space, is lost."""
     path = write(tmp_path_factory.mktemp("long") / "a.txt", text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "LONGEST", limit)
+        patch.setattr(module, "LONGEST", limit)
         pieces = list(cut([text]))
         read = list(read_documents(path)) if text.strip() else []
     for found in (pieces, read):
@@ -241,14 +230,9 @@ def test_fingerprints_know_the_content_and_not_the_name(tmp_path: Path) -> None:
     one, same = write(tmp_path / "one.txt", "a\n\nb"), write(tmp_path / "same.txt", "a\n\nb")
     other, joined = write(tmp_path / "other.txt", "a\n\nc"), write(tmp_path / "joined.txt", "a\n\nba\n\nc")
     assert corpus_of(one).fingerprint() == corpus_of(same, column="body").fingerprint()
-    prints = [corpus_of(source).fingerprint() for source in (one, other, [one, other], [other, one], joined)]
-    assert len(set(prints)) == 5
+    assert len({corpus_of(source).fingerprint() for source in (one, other, joined, tmp_path)}) == 4
     lines = write(tmp_path / "a.jsonl", '{"text": "a", "body": "b"}')
     assert corpus_of(lines).fingerprint() != corpus_of(lines, column="body").fingerprint()
-    rows = datasets.Dataset.from_dict({"text": ["ab", "c"]})
-    moved = datasets.Dataset.from_dict({"text": ["a", "bc"]})
-    assert corpus_of(rows).fingerprint() == corpus_of(rows.to_iterable_dataset()).fingerprint()
-    assert corpus_of(rows).fingerprint() != corpus_of(moved).fingerprint()
 
 
 def test_named_sets(shared_data: Path) -> None:
@@ -297,7 +281,6 @@ def test_empty_corpora(tmp_path: Path) -> None:
     column = ("holds no text", "name another column of text, --text-column NAME")
     refused(write(tmp_path / "nulls.jsonl", '{"text": null}\n{"text": " "}\n'), *column)
     refused(parquet(tmp_path / "nulls.parquet", text=["", None]), *column)
-    refused(datasets.Dataset.from_dict({"text": ["", None]}), *column, "another split")
     folder = tmp_path / "folder"
     folder.mkdir()
     refused(folder, str(folder), "expected files named")
@@ -333,9 +316,7 @@ def test_sources_that_are_not_there(tmp_path: Path) -> None:
     refused("wikki", "unknown corpus 'wikki'", "did you mean 'wiki'")
     refused(tmp_path / "no.txt", str(tmp_path / "no.txt"), "does not exist")
     refused(str(tmp_path / "*.txt"), "no file has such a name")
-    refused([], "a list of 0 files")
     refused(write(tmp_path / "a.md", "text"), "a.md", "no known kind")
-    refused(iter([{"text": "a"}]), "only once")
 
 
 @pytest.mark.parametrize(

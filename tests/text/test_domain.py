@@ -16,9 +16,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Robe
 
 from r2mae.cli.main import main
 from r2mae.domains.base import Domain
+from r2mae.text.checkpoint import save_pretrained
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
-from r2mae.text.export import save_pretrained
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit

@@ -37,7 +37,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TextConfig:
 
 @pytest.fixture(scope="module")
 def data(config: TextConfig, tmp_path_factory: pytest.TempPathFactory) -> TextData:
-    return load_data(config, cache=tmp_path_factory.mktemp("cache"))
+    return load_data(config)
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,9 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.text.batches import load_data
-from r2mae.text.checkpoint import load_checkpoint
+from r2mae.text.checkpoint import load_checkpoint, save_pretrained
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
-from r2mae.text.export import save_pretrained
 from r2mae.text.finetune import build_classifier, encode
 from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.training.loop import fit

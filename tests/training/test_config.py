@@ -129,7 +129,7 @@ def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) ->
     assert bare.measurement_settings() == {"finetune_epochs": 0.0}
     tuned = bare.replace(finetune_epochs=2).measurement_settings()
     assert tuned == {"finetune_epochs": 2.0, "finetune_recipe": "short"}
-    assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
+    assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {}
     folder = RunFolder(tmp_path)
     own = bare.measurement_settings()
     changed = {**own, "finetune_epochs": 1.0}

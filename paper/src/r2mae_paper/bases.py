@@ -16,12 +16,12 @@ import numpy as np
 
 from r2mae.catalogue import data_root, locate
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.sets import SET_DEFAULTS as CELL_SETS
+from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.errors import UserError
 from r2mae.files import atomic_path, atomic_write
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.images.listing import File, Folder, is_archive, list_archive
+from r2mae.images.files import File, Folder, is_archive, list_archive
 from r2mae.images.sets import SETS
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN as TEXT
@@ -31,6 +31,9 @@ from r2mae_paper.studies import Size
 
 Fields = Mapping[str, Any]
 """Fields of a configuration."""
+
+CELL_SETS: Mapping[str, Fields] = {**SET_DEFAULTS, "sea-ad": {**SET_DEFAULTS["sea-ad"], "regress": ("age",)}}
+"""What is known of the named sets of cells; :mod:`r2mae_paper.ages` writes the ages of SEA-AD."""
 
 _CLASSES = 10
 

@@ -35,9 +35,9 @@ from r2mae.cells.counts import Counts
 from r2mae.cells.embed import embed_rows
 from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.cells.setup import InMemoryDomain
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.cells.task import CountModel, GeneTask
+from r2mae.cells.trained import InMemoryDomain
 from r2mae.files import atomic_write
 from r2mae.training.loop import build, keyed_torch
 from r2mae.training.order import BatchOrder, make_loader
@@ -105,6 +105,18 @@ class NormalisedTask(GeneTask):
 
     def _log_counts(self, batch: Any, hidden: Any = None) -> Any:
         return super()._log_counts(_scaled(batch), hidden)
+
+
+class HiddenLayerTask(GeneTask):
+    """The same task, whose representation is the last hidden layer before the latent one."""
+
+    def embed(self, model: Any, batch: Any, hidden: Any = None) -> Tensor:
+        """Return what the last layer of the encoder receives."""
+        received: list[Tensor] = []
+        handle = model.encoder[-1].register_forward_pre_hook(lambda _, inputs: received.append(inputs[0]))
+        super().embed(model, batch, hidden)
+        handle.remove()
+        return received[0]
 
 
 def _scaled(batch: Any) -> dict[str, Tensor]:
@@ -252,7 +264,7 @@ def trained(folder: Path, name: str, label: str, seed: int, splits: int) -> list
                     model = module.evaluation_model if "averaged" in reading else module.model
                     assert isinstance(module.task, GeneTask)
                     assert isinstance(model, CountModel)
-                    task = replace(module.task, representation="hidden" if "hidden" in reading else "latent")
+                    task = HiddenLayerTask(**vars(module.task)) if "hidden" in reading else module.task
                     with re_estimated_statistics(task, model, data.train, wanted="as trained" not in reading):
                         embedding = embed_rows(task, model, table)
                     known = {"set": name, "setting": label, "seed": seed, "steps": step, "reading": reading}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.sets import SET_DEFAULTS
+from r2mae_paper.bases import CELL_SETS
 from r2mae_paper.cell_tables import CONDITION
 from r2mae_paper.claims import Found, Results, judge
 from r2mae_paper.study import get_study
@@ -58,7 +58,7 @@ def cells(ours: float, names: Sequence[str], condition: bool) -> pd.DataFrame:
     settings = CONDITION if condition and "sea-ad" not in names else {}
     rows: Rows = []
     for name in names:
-        config = CellsConfig.make(**{"data": name, **SET_DEFAULTS[name], **settings})
+        config = CellsConfig.make(**{"data": name, **CELL_SETS[name], **settings})
         measured = [metric.name for metric in DOMAIN.metrics_of(config)]
         rows += runs({**CELLS, "r2mae": ours}, list(dict.fromkeys([*measured, *RECONSTRUCTION])), set=name)
     return pd.DataFrame(rows)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from r2mae.cells.config import CellsConfig
     from r2mae.cells.domain import DOMAIN
     from r2mae.cells.models.mlp import CountAutoencoder
-    from r2mae.cells.table import CellTable, from_anndata, load_cells
+    from r2mae.cells.table import CellTable, load_cells
     from r2mae.cells.task import GeneTask
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "CountAutoencoder",
     "GeneTask",
     "MaskedAutoencoder",
-    "from_anndata",
     "load_cells",
 ]
 
@@ -29,7 +28,7 @@ __getattr__, __dir__ = lazy_exports(
         "api": ("MaskedAutoencoder",),
         "config": ("CellsConfig",),
         "r2mae.cells.models.mlp": ("CountAutoencoder",),
-        "table": ("CellTable", "from_anndata", "load_cells"),
+        "table": ("CellTable", "load_cells"),
         "task": ("GeneTask",),
         "domain": ("DOMAIN",),
     },

@@ -1,7 +1,7 @@
 """`MaskedAutoencoder`: methods in the style of scverse for an AnnData object, with the command line's training loop."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,21 +12,12 @@ import torch
 from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
-from r2mae.cells.config import LEAST_STEPS, CellsConfig
+from r2mae.cells.config import LEAST_STEPS, CellsConfig, CellsDataConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.embed import batches_of, embed_rows
-from r2mae.cells.query import QueryDomain
-from r2mae.cells.saved import TrainedModel, load_trained, save_trained
-from r2mae.cells.setup import (
-    InMemoryDomain,
-    check_options,
-    make_config,
-    names_of,
-    read_setup,
-    with_current_obs,
-    write_setup,
-)
+from r2mae.cells.sources import IN_MEMORY, RAW, named_layer
 from r2mae.cells.table import CellTable, align_batches, load_cells, log_notes, with_batches
+from r2mae.cells.trained import InMemoryDomain, QueryDomain, TrainedModel, load_trained, save_trained
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation
 from r2mae.progress import ProgressBar
@@ -35,6 +26,11 @@ from r2mae.training.validation import evaluating
 
 if TYPE_CHECKING:
     from anndata import AnnData
+
+_SETUP = "r2mae_setup"
+_KEPT = ("n_hidden", "n_latent", "seed", "mask_input", "norm", "layer", "batch_key", "labels")
+_NOT_OF_TRAINING = {*vars(CellsDataConfig()), *_KEPT, "data", "model", "preset", "epochs"} - {"source", "seed"}
+_INSTEAD = {"epochs": "max_epochs", "validation": "train_size, which is 1 - validation"}
 
 
 class MaskedAutoencoder:
@@ -55,8 +51,6 @@ class MaskedAutoencoder:
         Mask ratio of the schemes with one ratio; range of the others.
     seed : int
         Seed for weights, order of the cells and masks.
-    representation : {"latent", "hidden"}
-        Which layer is returned and probed: the latent layer, or the last hidden layer before it.
     mask_input : bool
         Make the model mask-aware; otherwise (mask-blind) a hidden gene looks like a count of zero.
     norm : {"batch", "layer"}
@@ -81,18 +75,21 @@ class MaskedAutoencoder:
         low: float | None = None,
         high: float | None = None,
         seed: int = 0,
-        representation: Literal["latent", "hidden"] = "latent",
         mask_input: bool = False,
         norm: Literal["batch", "layer"] = "batch",
     ) -> None:
         self.adata = adata
-        setup = read_setup(adata)
+        setup = adata.uns.get(_SETUP)
+        if not isinstance(setup, Mapping):
+            raise UserError("call MaskedAutoencoder.setup_anndata(adata) first: it records where the counts are")
+        labels = (setup["labels_key"],) if "labels_key" in setup else ()
+        setup = {"layer": setup.get("layer"), "batch_key": setup.get("batch_key"), "labels": labels}
         self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
-        sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm, "representation": representation}
+        sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm}
         masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
         # A model that sees many ratios in a mini-batch is measured with the statistics of these mini-batches.
         measured = {"bn_statistics": "no"} if scheme == "r2mae-per-sample" and norm == "batch" else {}
-        self._config = make_config({**setup, **sizes, **masking, **measured, "seed": seed})
+        self._config = _make_config({**setup, **sizes, **masking, **measured, "seed": seed})
         self._trained: TrainedModel | None = None
         self._query: QueryDomain | None = None
 
@@ -122,7 +119,15 @@ class MaskedAutoencoder:
         UserError
             If a layer or column does not exist; the nearest name is suggested.
         """
-        write_setup(adata, layer, batch_key, labels_key)
+        layer = named_layer(layer, adata.layers)
+        raw = layer == RAW and adata.raw is not None
+        if layer is not None and layer not in adata.layers and not raw:
+            raise unknown("layer", layer, adata.layers.keys())
+        for key in (batch_key, labels_key):
+            if key is not None and key not in adata.obs:
+                raise unknown("column of obs", key, adata.obs.columns)
+        given = {"layer": layer, "batch_key": batch_key, "labels_key": labels_key}
+        adata.uns[_SETUP] = {name: value for name, value in given.items() if value is not None}
 
     @property
     def is_trained(self) -> bool:
@@ -183,11 +188,14 @@ class MaskedAutoencoder:
             raise UserError(
                 "the model is trained already: make a new model, or pass restart=True to train from scratch"
             )
-        check_options(options)
-        key = self._config.data.batch_key
-        current = with_current_obs(self._table, self.adata, key)
+        for name in _NOT_OF_TRAINING & options.keys():
+            own = _INSTEAD.get(
+                name, "it to MaskedAutoencoder(), setup_anndata() or evaluate(), or choose genes in adata"
+            )
+            raise UserError(f"train() does not take {name}: pass {own}")
+        current = self._with_current_obs()
         if self._query is None:
-            current = with_batches(current, key)
+            current = with_batches(current, self._config.data.batch_key)
         elif run is not None or "init" in options:
             raise UserError("a query is trained in memory, from its reference: omit run and init; save() it afterwards")
         self._table = replace(current, obs=current.obs.copy())
@@ -197,9 +205,9 @@ class MaskedAutoencoder:
         if max_epochs is None:
             least = LEAST_STEPS * batch_size / max(train_size * len(domain.table), 1)
             max_epochs = max(float(CellsConfig.default_of("epochs")), least)
-        config = make_config(
+        config = _make_config(
             {
-                **{name: self._config[name] for name in _OPTIONS},
+                **{name: self._config[name] for name in (*_KEPT, "bn_statistics")},
                 "scheme": self._config.scheme.to_dict(),
                 "epochs": max_epochs,
                 "batch_size": batch_size,
@@ -276,7 +284,7 @@ class MaskedAutoencoder:
         if not 0 <= mask_ratio < 1:
             raise UserError(f"mask_ratio must be 0 or more and below 1, not {mask_ratio}")
         table = self._mapped_table(adata, transform_batch)
-        names = table.genes if genes is None else names_of(genes)
+        names = table.genes if genes is None else _names_of(genes)
         masks = []
         if mask_ratio:
             found = np.setdiff1d(np.arange(len(table.genes)), table.missing)
@@ -308,7 +316,7 @@ class MaskedAutoencoder:
             Cells by these genes, scaled to each cell's observed library size. Its ``attrs["hidden"]`` is the share of
             the model's genes that were hidden.
         """
-        table, names = self._mapped_table(adata, transform_batch), names_of(genes)
+        table, names = self._mapped_table(adata, transform_batch), _names_of(genes)
         return self._expected(table, names, "observed", transform_batch, batch_size, [_columns_of(names, table)])
 
     def _expected(
@@ -397,16 +405,16 @@ class MaskedAutoencoder:
         from r2mae.cells.evaluate import evaluate_embedding
 
         trained = self._require_trained()
-        named = self._config.data.labels if labels is None else names_of(labels)
-        if not named and not names_of(regress):
+        named = self._config.data.labels if labels is None else _names_of(labels)
+        if not named and not _names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
         config = self._config.replace(
             labels=named,
-            regress=names_of(regress),
+            regress=_names_of(regress),
             donor_key=donor_key,
-            exclude=names_of(exclude),
-            only=names_of(only),
-            auroc_labels=names_of(auroc_labels),
+            exclude=_names_of(exclude),
+            only=_names_of(only),
+            auroc_labels=_names_of(auroc_labels),
             test_donors=test_donors,
             max_cells=(),
         )
@@ -512,11 +520,23 @@ class MaskedAutoencoder:
             raise UserError("the model is not trained: call train() first, or load() a saved one")
         return self._trained
 
+    def _with_current_obs(self) -> CellTable:
+        """Return the cells with their counts and batches, and with the other columns of obs as they are now."""
+        obs, kept, key = self.adata.obs, self._table.obs, self._config.data.batch_key
+        if not obs.index.equals(kept.index):
+            raise UserError(
+                f"adata has other cells ({len(obs):,}) than when the model was made ({len(kept):,}), or another order: "
+                "pass adata=adata to use its current cells, or make a new model"
+            )
+        if key is not None and key in kept:
+            obs = obs.assign(**{key: kept[key].array})
+        return replace(self._table, obs=obs)
+
     def _mapped_table(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
         """Return cells with the model's genes, and with batches numbered as the model's encoder needs them."""
         model, data = self._require_trained().model, self._config.data
         if adata is None:
-            table = with_current_obs(self._table, self.adata, data.batch_key)
+            table = self._with_current_obs()
             batch = align_batches(table.name, table.obs, data.batch_key, model.batch_names, transform_batch)
             return replace(table, batch=batch, batches=model.batch_names)
         mapped = load_cells(
@@ -526,10 +546,13 @@ class MaskedAutoencoder:
         return log_notes(mapped)
 
 
-_OPTIONS = (
-    *("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels"),
-    "bn_statistics",
-)
+def _make_config(fields: Mapping[str, Any]) -> CellsConfig:
+    return CellsConfig.from_dict({"data": IN_MEMORY, **fields}, source="MaskedAutoencoder")
+
+
+def _names_of(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names as a tuple, from one name or several."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _columns_of(genes: Sequence[str], table: CellTable) -> Int64[np.ndarray, " genes"]:

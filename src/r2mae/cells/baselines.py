@@ -1,6 +1,10 @@
 """Baselines for cells: expression, its principal components, scVI, keys of ``.obsm``; the mean; a Gaussian."""
 
-from collections.abc import Iterator, Sequence
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,15 +25,13 @@ from r2mae.cells.evaluate import (
     masked_gene_losses,
     reconstruction_scores,
 )
-from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
 from r2mae.cells.task import CSR, CountModel, GeneTask, dense
-from r2mae.errors import UserError, nearest, unknown
+from r2mae.errors import UserError, unknown
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
 
 if TYPE_CHECKING:
-    from anndata import AnnData
     from scipy.sparse import csr_matrix
 
     from r2mae.cells.table import CellTable
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 _FIT_CELLS = 100_000  # principal axes are computed from at most this many cells
 _CHUNK = 8192
 _COPIES = 3  # of dense expression while it is probed: all rows, those of a probe, and its training rows as float64
+_KL_WARMUP = 400  # epochs, as in scvi-tools
 _FEW_CELLS = 1024  # whose expression, dense, a Gaussian is fitted to at a time
 _POISSON = 1e6  # inverse dispersion of genes that vary no more than by chance
 
@@ -83,40 +86,30 @@ def pca_embedding(table: "CellTable", width: int = 50, seed: int = 0) -> Float32
     return np.concatenate(parts).astype(np.float32)
 
 
-def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np.ndarray, "cells width"]:
-    """Return an embedding from ``.obsm`` (of scGPT or UCE, for instance) for the cells of a table, matched by name.
+def obsm_embedding(table: "CellTable", source: str, key: str) -> Float32[np.ndarray, "cells width"]:
+    """Return an embedding from ``.obsm`` of a file (of scGPT or UCE, for instance) for the cells of a table, by name.
 
     Raises
     ------
     UserError
         If the key does not exist, names of cells are not unique, or a cell of the table has no embedding.
     """
-    if key not in adata.obsm:
-        known = list(adata.obsm.keys())
-        hint = nearest(key, known) if known else "it has none"
-        raise UserError(f"{table.name}: no embedding {key!r} in obsm: {hint}")
-    if not adata.obs_names.is_unique:
+    path = path_of(source)
+    with opened(path) as store:
+        stored = tuple(map(str, store.get("obsm", ())))
+        if key not in stored:
+            raise unknown("baseline", key, (*BASELINES, *stored))
+        values = read_element(path, store, f"obsm/{key}")
+    names = read_obs(source).index
+    if not names.is_unique:
         raise UserError(f"{table.name}: names of cells are not unique: call adata.obs_names_make_unique()")
-    rows_of_cells = adata.obs_names.get_indexer(table.obs.index)
+    rows_of_cells = names.get_indexer(table.obs.index)
     if (rows_of_cells < 0).any():
         missing = table.obs.index[int(np.argmax(rows_of_cells < 0))]
         raise UserError(f"{table.name}: obsm {key!r} has no row for the cell {missing!r}: take it from the same file")
-    values = adata.obsm[key]
-    values = values.to_numpy() if hasattr(values, "to_numpy") else values
     values = values.toarray() if hasattr(values, "toarray") else values
     rows: np.ndarray = np.asarray(values, dtype=np.float32)[rows_of_cells]
     return rows
-
-
-def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
-    """Read the names of a file's cells and some of its ``.obsm`` (by default all), and no counts."""
-    from anndata import AnnData
-
-    path = path_of(source)
-    with opened(path) as store:
-        chosen = [str(key) for key in store.get("obsm", {}) if keys is None or key in keys]
-        obsm = {key: read_element(path, store, f"obsm/{key}") for key in chosen}
-    return AnnData(obs=read_obs(source)[[]], obsm=obsm)
 
 
 class MeanCell(CountModel):
@@ -136,8 +129,6 @@ class MeanCell(CountModel):
     def encode(self, log_counts: Tensor, batch: Tensor, columns: Tensor | None = None) -> Float[Tensor, "cells 0"]:
         """Return nothing of each cell."""
         return self.logits.new_zeros(len(batch), 0)
-
-    last_hidden = encode
 
     def forward(
         self, log_counts: Tensor, batch: Tensor, columns: Tensor | None = None, decoder_batch: Tensor | None = None
@@ -229,48 +220,131 @@ def _imputation_scores(
     return scores | reconstruction_scores(mean_of, genes, data.validation, logged=True)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the messages and warnings of scvi-tools and of Lightning, which trains it."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
+    """Train scVI with scvi-tools, and return its model.
+
+    Sizes and training are those of the configuration: n_hidden, n_latent, two hidden layers (as our
+    encoder), negative binomial likelihood, epochs (or the number of epochs that makes its steps), batch_size, lr,
+    weight_decay, the same validation cells, and batch_key. As in scvi-tools the decoder has as many hidden layers as
+    the encoder (ours has one). The weight of the Kullback-Leibler term rises to one over 400 epochs, or over the whole
+    training if that is shorter; otherwise the term would have little effect. scvi-tools seeds the global generators of
+    NumPy and torch.
+
+    Raises
+    ------
+    UserError
+        If scvi-tools is not installed.
+    """
+    try:
+        import scvi
+    except ImportError:
+        raise UserError("scVI needs scvi-tools: pip install 'r2mae[scvi]', or omit the baseline scvi") from None
+    from anndata import AnnData
+    from pandas import Categorical, DataFrame
+
+    data = split_data(table, config)
+    every = np.arange(table.counts.shape[0])
+    held_out = every[:0]
+    if data.validation is not None and data.validation.rows is not None:
+        held_out = data.validation.rows
+    trained = np.setdiff1d(every, held_out)
+    epochs = _epochs_of(config, len(trained))
+    batch = min(config.optimizer.batch_size, max(2, len(trained)))
+    with _quiet():
+        scvi.settings.seed = config.seed
+        names = Categorical(np.array(table.batches, dtype=object)[table.batch], categories=list(table.batches))
+        obs = DataFrame({"batch": names}, index=table.obs.index.astype(str))
+        adata = AnnData(table.counts.rows(every).astype(np.float32), obs=obs)
+        scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
+        sizes = {"n_hidden": config.model.n_hidden, "n_latent": config.model.n_latent, "n_layers": 2}
+        model = scvi.model.SCVI(adata, gene_likelihood="nb", **sizes)
+        model.train(
+            max_epochs=epochs,
+            batch_size=batch,
+            accelerator="cpu" if config.machine.device == "cpu" else "auto",
+            plan_kwargs={
+                "lr": config.optimizer.peak_lr,
+                "weight_decay": config.optimizer.weight_decay,
+                "n_epochs_kl_warmup": min(_KL_WARMUP, epochs),
+            },
+            datasplitter_kwargs={
+                "external_indexing": [trained, held_out],
+                "drop_last": len(trained) % batch == 1,  # a last mini-batch of one cell cannot be normalised
+            },
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+    model.to_device("cpu")
+    return model
+
+
+def _epochs_of(config: CellsConfig, trained: int) -> int:
+    """Return the number of passes over the training cells, also if the configuration gives steps."""
+    if config.optimizer.steps is None:
+        return max(1, round(config.optimizer.epochs))
+    return max(1, round(config.optimizer.steps / math.ceil(trained / config.optimizer.batch_size)))
+
+
+@torch.no_grad()
+def expected_by_scvi(model: Any, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells genes"]:
+    """Return each gene's expected fraction of the library, at the posterior's mean; hidden genes are zeros."""
+    module = model.module.eval()
+    counts = dense(batch, model.summary_stats.n_vars)
+    library = counts.sum(1, keepdim=True).clamp(min=1.0).log()
+    counts.index_fill_(1, hidden, 0.0)
+    covariate = batch["batch"][:, None]
+    # scVI's own library size is the logarithm of zero for a cell whose expressed genes are all hidden.
+    posterior, _ = module.z_encoder(counts.log1p(), covariate)
+    share: Tensor = module.generative(posterior.loc, library, covariate)["px"].scale
+    return share
+
+
 def baseline_scores(
-    table: "CellTable",
-    config: CellsConfig,
-    name: str,
-    *,
-    adata: "AnnData | None" = None,
-    intervals: bool = True,
-    items: "ItemRecorder | None" = None,
+    table: "CellTable", config: CellsConfig, name: str, *, intervals: bool = True, items: "ItemRecorder | None" = None
 ) -> dict[str, float]:
     """Score a baseline by those scores of :func:`~r2mae.cells.evaluate.evaluate` that it can have, on the same cells.
 
-    ``expression``, ``pca`` and keys of ``adata.obsm`` are embeddings, and so is ``scvi``, which also predicts hidden
-    genes. ``mean`` and ``gaussian`` only predict hidden genes: by the mean training cell (for the loss its shares of
-    the library, for the correlations its mean log-normalised expression), and by the conditional mean of a Gaussian
-    (:class:`GaussianExpression`), which has no loss. The configuration's seed divides the donors, splits off the
-    validation cells, and seeds scVI. `items` records the share of each cell in the loss of ``mean``.
+    ``expression``, ``pca`` and keys of the file's ``.obsm`` are embeddings, and so is ``scvi``, which also predicts
+    hidden genes. ``mean`` and ``gaussian`` only predict hidden genes: by the mean training cell (for the loss its
+    shares of the library, for the correlations its mean log-normalised expression), and by the conditional mean of a
+    Gaussian (:class:`GaussianExpression`), which has no loss. The configuration's seed divides the donors, splits off
+    the validation cells, and seeds scVI. `items` records the share of each cell in the loss of ``mean``.
 
     Raises
     ------
     UserError
         For an unknown baseline, or one that does not fit into memory.
     """
-    stored = () if adata is None else tuple(map(str, adata.obsm))
-    if name not in stored:
-        check_memory(table, config, name)
+    check_memory(table, config, name)
     reconstructed: dict[str, float] = {}
     embedding: Any
-    if adata is not None and name in stored:
-        embedding = obsm_embedding(table, adata, name)
-    elif name == "expression":
+    if name in ("mean", "gaussian"):
+        return _imputation_scores(table, config, name, items)
+    if name == "expression":
         embedding = partial(log_normalized_expression, table)
     elif name == "pca":
         embedding = pca_embedding(table, seed=config.seed)
     elif name == "scvi":
         model = train_scvi(table, config)
-        embedding = model.embedding()
+        with _quiet():
+            embedding = np.asarray(model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
         if (held_out := split_data(table, config).validation) is not None:
-            reconstructed = reconstruction_scores(model.expected, table.counts.shape[1], held_out)
-    elif name in ("mean", "gaussian"):
-        return _imputation_scores(table, config, name, items)
+            reconstructed = reconstruction_scores(partial(expected_by_scvi, model), table.counts.shape[1], held_out)
     else:
-        raise unknown("baseline", name, [*BASELINES, *stored])
+        embedding = obsm_embedding(table, config.data.source, name)
     return evaluate_embedding(table, embedding, config, intervals=intervals) | reconstructed
 
 

@@ -1,6 +1,6 @@
 """The cells of a run, and mini-batches of them in CSR form, which the task makes dense on the device."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.counts import ENTRY
-from r2mae.cells.donors import check_probes
-from r2mae.cells.rules import rule_columns
-from r2mae.cells.table import CellTable, load_cells
+from r2mae.cells.donors import check_probes, rule_columns
+from r2mae.cells.table import CellTable, check_columns, load_cells
+from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, Data
 
@@ -149,6 +149,57 @@ def columns_of(config: CellsConfig) -> tuple[str, ...]:
     return (*config.data.labels, *config.data.regress, *rule_columns(config))
 
 
+def load_other_data(
+    config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
+) -> tuple[CellsConfig, CellData]:
+    """Read external cells, mapped onto the genes and batches of a run. All of them are validation cells.
+
+    Probes that are impossible for these cells are omitted with a note, so that everything else can be measured: those
+    of columns that obs lacks, or that have fewer than two values. If the donor column or a column of a rule is missing,
+    there is one donor, or rules leave no cell, these are all probes: such that share donors, or use other cells, would
+    not be comparable with those of the run.
+
+    Returns
+    -------
+    config : CellsConfig
+        Without the impossible probes.
+    data : CellData
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.cells.table.load_cells`.
+    """
+    own = config.data
+    table = load_cells(
+        own.source, layer=own.layer, batch_key=own.batch_key, genes=genes, batches=batches,
+        transform_batch=transform_batch,
+    )  # fmt: skip
+    columns, lacks = {*own.labels, *own.regress}, {}
+    for column in (*own.labels, *own.regress):
+        try:
+            check_probes(table, _without_probes(config, columns - {column}))
+        except UserError as error:
+            lacks[column] = str(error).removeprefix(f"{table.name}: ")
+    config = _without_probes(config, lacks)
+    notes = (*table.notes, *(f"{name}: no probe, as {lack}" for name, lack in lacks.items()))
+    notes += check_columns(table, None, config.data.donor_key, columns_of(config))
+    table = replace(table, notes=notes + check_probes(table, config))
+    cells = CellBatches(table)
+    return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
+
+
+def _without_probes(config: CellsConfig, columns: Collection[str]) -> CellsConfig:
+    """Return the configuration without the probes of some columns; without any probe, also without donors and rules."""
+
+    def kept(field: str, end: str) -> tuple[str, ...]:
+        return tuple(entry for entry in getattr(config.data, field) if entry.partition(end)[0] not in columns)
+
+    fields = {"labels": "=", "regress": "=", "auroc_labels": "=", "max_cells": "=", "exclude": ":", "only": ":"}
+    config = config.replace(**{field: kept(field, end) for field, end in fields.items()})
+    return config if config.data.labels or config.data.regress else config.replace(donor_key=None, exclude=(), only=())
+
+
 def split_data(table: CellTable, config: CellsConfig) -> CellData:
     """Split off validation cells (paper: a tenth); at least two training cells remain, for batch normalisation."""
     train, validation = CellBatches(table), None
@@ -169,5 +220,4 @@ def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsC
         "genes": list(genes),
         "batches": list(batches),
         **settings,
-        "representation": config.evaluation.representation,
     }

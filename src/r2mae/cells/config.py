@@ -104,15 +104,12 @@ class CellsEvaluationConfig(EvaluationConfig):
 
     Parameters
     ----------
-    representation : {"latent", "hidden"}
-        The layer that embeddings and probes use: the latent layer, or the last hidden layer before it.
     bn_statistics : {"yes", "no", "both"}
         Re-estimate batch statistics on unmasked cells for embeddings and probes, and at each mask ratio for
         reconstruction (yes), or use those of training, as in the paper (no); with both, scores are measured
         in both ways.
     """
 
-    representation: Literal["latent", "hidden"] = "latent"
     bn_statistics: Literal["yes", "no", "both"] = "yes"
 
 
@@ -198,6 +195,5 @@ class CellsConfig(RunConfig):
             )
 
     def measured_in_words(self) -> str:
-        """Return which layer and which batch statistics the scores were measured with, as a sentence."""
-        statistics = measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""
-        return f"Representation: the {self.evaluation.representation} layer. {statistics}".strip()
+        """Return which batch statistics the scores were measured with, as a sentence."""
+        return measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""

@@ -1,4 +1,4 @@
-"""Raw counts in CSR form: their check, and choices of genes and cells, in memory or mapped from a file.
+"""Raw counts in CSR form: their check, variable genes, and choices of genes and cells, in memory or mapped.
 
 In a mapped file random cells are read as fast as in memory, and the system keeps in memory what fits.
 """
@@ -10,12 +10,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float64, Int64
 from scipy.sparse import csr_matrix
 
@@ -33,6 +33,7 @@ Place = tuple[Path, str, int]
 ENTRY = 8
 """Bytes of a count, in memory or on a device: float32 and int32."""
 _ENTRIES = 1 << 23  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
+_BINS = 20  # of genes of similar mean, as in scanpy
 _MIN_FREE = 1 << 26  # bytes that must stay free on the disk of a copy
 
 
@@ -167,6 +168,53 @@ def check_counts(source: "Source") -> Totals:
     return Totals(spread, library)
 
 
+def highly_variable_genes(
+    matrix: csr_matrix | Stored, number: int, library: Float64[np.ndarray, " cells"]
+) -> Int64[np.ndarray, " chosen"]:
+    """Return the columns of the most variable genes, in ascending order; `library` is the total count of each cell.
+
+    scanpy's defaults (``normalize_total``, ``log1p``, ``highly_variable_genes`` of flavor "seurat"): every cell is
+    scaled to the median library, and the log-dispersion (variance over mean) of a gene is compared with those of genes
+    of similar mean, in 20 bins. As in scanpy, all genes that tie with the last one are chosen. Sums are in float64, so
+    that the choice depends neither on memory nor on the size of blocks.
+
+    Raises
+    ------
+    UserError
+        If there are fewer genes.
+    """
+    if number > matrix.shape[1]:
+        raise UserError(f"n_top_genes is {number:,}, and there are {matrix.shape[1]:,} genes: ask for fewer")
+    cells, genes = matrix.shape
+    scale = float(np.median(library[library > 0])) if (library > 0).any() else 1.0
+    factor = np.divide(scale, library, out=np.zeros_like(library), where=library > 0)
+    total, squares = np.zeros(genes), np.zeros(genes)
+    for first, block in blocks(matrix):
+        values = block.data * np.repeat(factor[first : first + block.shape[0]], np.diff(block.indptr))
+        total += np.bincount(block.indices, weights=values, minlength=genes)
+        squares += np.bincount(block.indices, weights=values**2, minlength=genes)
+    # scanpy's mean and variance are of normalised counts: this flavor undoes the logarithm.
+    mean = total / cells
+    variance = (squares / cells - mean**2) * (cells / max(cells - 1, 1))
+    mean = np.where(mean == 0, 1e-12, mean)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dispersion = variance / mean
+        dispersion[dispersion == 0] = np.nan
+        dispersion = np.log(dispersion)
+    table = pd.DataFrame({"dispersion": dispersion, "bin": pd.cut(np.log1p(mean), bins=_BINS)})
+    grouped = table.groupby("bin", observed=True)["dispersion"]
+    centre, spread = grouped.transform("mean"), grouped.transform("std")
+    # A bin of one gene has no spread: scanpy uses the gene's dispersion as the spread, so that its score is one.
+    single = spread.isna()
+    spread = spread.where(~single, centre)
+    centre = centre.where(~single, 0.0)
+    score = ((table["dispersion"] - centre) / spread).to_numpy(dtype=np.float64)
+    known = np.sort(score[~np.isnan(score)])
+    if not len(known):
+        return np.arange(len(score))[:number]
+    return np.flatnonzero(np.nan_to_num(score, nan=-np.inf) >= known[-min(number, len(known))])
+
+
 @dataclass(frozen=True, eq=False)
 class Choice:
     """The chosen genes, and how many of them a cell must express.
@@ -236,14 +284,33 @@ def copied(matrix: Stored, choice: Choice, source: Path, where: str) -> tuple[Co
     """
     folder = _folder_of_copy(choice, source, where)
     if not folder.exists():
-        with _new_folder(folder, choice.entries) as unfinished:
-            with (unfinished / "data").open("wb") as data, (unfinished / "indices").open("wb") as indices:
-                indptr, kept = choice.write(matrix, lambda _, *parts: (parts[0].tofile(data), parts[1].tofile(indices)))
-            np.savez(unfinished / "cells.npz", indptr=indptr, kept=kept)
+        try:
+            _write_copy(folder, matrix, choice)
+        except OSError as error:
+            if not folder.exists():  # otherwise another process has made the same copy
+                raise UserError(
+                    f"{folder}: cannot be written ({error.strerror or error}): point R2MAE_DATA at a folder with room "
+                    "for an uncompressed copy of the counts"
+                ) from None
     with np.load(folder / "cells.npz") as arrays:
         indptr, kept = arrays["indptr"], arrays["kept"]
     places = (folder / "data", "float32", 0), (folder / "indices", choice.index_type.str, 0)
     return map_counts(*places, indptr, (len(kept), len(choice.columns))), kept, folder
+
+
+def _write_copy(folder: Path, matrix: Stored, choice: Choice) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(folder.parent).free < choice.entries * ENTRY + _MIN_FREE:  # before time is spent on writing
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
+        unfinished = Path(place) / "copy"
+        unfinished.mkdir()
+        with (unfinished / "data").open("wb") as data, (unfinished / "indices").open("wb") as indices:
+            indptr, kept = choice.write(matrix, lambda _, *parts: (parts[0].tofile(data), parts[1].tofile(indices)))
+        np.savez(unfinished / "cells.npz", indptr=indptr, kept=kept)
+        for file in unfinished.iterdir():
+            sync(file)
+        unfinished.replace(folder)
 
 
 def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_matrix:
@@ -251,30 +318,6 @@ def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tu
     matrix = csr_matrix(shape, dtype=data.dtype)
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr.astype(indices.dtype)
     return matrix
-
-
-@contextmanager
-def _new_folder(folder: Path, entries: int) -> Iterator[Path]:
-    """Yield an empty folder that gets its name at the end, if no error occurs."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(folder.parent).free < entries * ENTRY + _MIN_FREE:  # before time is spent on writing
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            yield unfinished
-            for file in unfinished.iterdir():
-                sync(file)
-            unfinished.replace(folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    except OSError as error:
-        if folder.exists():  # another process has made the same copy
-            return
-        raise UserError(
-            f"{folder}: cannot be written ({error.strerror or error}): point R2MAE_DATA at a folder with room for an "
-            "uncompressed copy of the counts"
-        ) from None
 
 
 def _folder_of_copy(choice: Choice, source: Path, where: str) -> Path:

@@ -1,16 +1,17 @@
 """The domain `cells`: its interface for the layers above. torch and anndata are imported only for data or models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from r2mae.cells.config import BASELINES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
 from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
+    NPZ,
     CommandLine,
     Embedding,
     Evaluation,
@@ -52,11 +53,11 @@ class Mapped:
     transform_batch: str | None = None
 
 
-def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
-    """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad."""
-    from r2mae.cells.embed import write_embedding
+def _write_h5ad(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
+    """Write the source with ``.obsm["X_r2mae"]`` as .h5ad."""
+    from r2mae.cells.embed import write_h5ad
 
-    write_embedding(output, arrays, source)
+    write_h5ad(output, arrays, source)
 
 
 def check_run_of_cells(folder: RunFolder) -> None:
@@ -98,14 +99,13 @@ class CellsDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",
-            options=as_in_run(CellsEvaluationConfig, "representation", "bn_statistics"),
+            options=as_in_run(CellsEvaluationConfig, "bn_statistics"),
             examples=("runs/cells --baselines expression scvi",),
         ),
         reading=as_in_run(CellsDataConfig, "layer", base=Mapped),
         other_data="cells are mapped onto the run's genes",
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
-            options=as_in_run(CellsEvaluationConfig, "representation"),
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
         ),
         baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
@@ -141,10 +141,10 @@ class CellsDomain(Domain):
         """Load the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
-        from r2mae.cells.initial import load_initial_weights
+        from r2mae.cells.trained import load_initial_weights
 
         check_init(config)
-        return load_initial_weights(config, model, self)
+        return load_initial_weights(config, model)
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
@@ -187,7 +187,7 @@ class CellsDomain(Domain):
         of these cells. A probe that is impossible for them is omitted with a note. Reconstruction is measured on all
         cells. `transform_batch` and `layer` are as in :meth:`embed`.
         """
-        from r2mae.cells.other_data import other_data
+        from r2mae.cells.batches import load_other_data
 
         own: dict[str, Any] = {}
         if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
@@ -196,7 +196,7 @@ class CellsDomain(Domain):
         config = config.replace(data=source, **own)
         config = config if layer is None else config.replace(layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return other_data(config, genes, batches, transform_batch)
+        return load_other_data(config, genes, batches, transform_batch)
 
     default_baselines = ("mean",)
 
@@ -239,12 +239,11 @@ class CellsDomain(Domain):
         **options: Any,
     ) -> dict[str, float]:
         """Measure a baseline by those scores of :meth:`evaluate` that it can have."""
-        from r2mae.cells.baselines import baseline_scores, stored_obsm
+        from r2mae.cells.baselines import baseline_scores
 
-        adata = None if name in BASELINES else stored_obsm(config.data.source, [name])
-        return baseline_scores(data.table, config, name, adata=adata, items=items, **options)
+        return baseline_scores(data.table, config, name, items=items, **options)
 
-    exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
+    exporters = (Exporter(".h5ad", _write_h5ad), NPZ)
 
     def figure_columns(self, config: CellsConfig) -> FigureColumns:
         """Return which columns are numbers, and which have too many values for a figure (cells and donors)."""
@@ -266,17 +265,14 @@ class CellsDomain(Domain):
         *,
         transform_batch: str | None = None,
         layer: str | None = None,
-        representation: Literal["latent", "hidden"] | None = None,
     ) -> "dict[str, np.ndarray]":
         """Embed the cells of a file, mapped onto the training genes and batches.
 
         The encoder uses `transform_batch` for cells whose batch is unknown to the model. `layer` is the layer with the
-        counts of this file ("X" for X), by default that of the run. `representation` chooses the layer of the model, by
-        default as in the run.
+        counts of this file ("X" for X), by default that of the run.
         """
         from r2mae.cells.embed import embed_source
 
-        task = replace(task, representation=representation or config.evaluation.representation)
         return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
 
 

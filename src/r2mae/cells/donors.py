@@ -5,24 +5,28 @@ The paper's rules (appendix "Single-cell gene expression models", Evaluation).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int64
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.rules import Rule, apply_rules, cells_in_words, column_of, rules_of
+from r2mae.cells.table import CellTable, cells_in_words
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation, uniforms
 
-if TYPE_CHECKING:
-    from r2mae.cells.table import CellTable
-
 Kind = Literal["label", "number"]
 _MAX_CELLS = 200_000  # largest number of training cells of a probe, and of test cells, as in the paper
-_AGE = r"^(\d+)[- ]year[- ]old(?: human)? stage$"  # of CELLxGENE's column development_stage
+
+
+class Rule(NamedTuple):
+    """Cells that `exclude` or `only` omits from a probe (all probes if it is None), and why, in words."""
+
+    probe: str | None
+    cells: Bool[np.ndarray, " cells"]
+    why: str
 
 
 class DonorSplit(NamedTuple):
@@ -59,7 +63,7 @@ class ProbeCells:
     grouped: bool
 
 
-def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
+def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
     """Exclude cells by rules and split the donors of the others; the split depends on the seed alone.
 
     ``⌊(1 − test_donors) × donors⌋`` are training donors; there is at least one training and one test donor. If a label
@@ -120,7 +124,7 @@ def choose_test_donors(
     return test
 
 
-def probe_cells(table: "CellTable", config: CellsConfig) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
+def probe_cells(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
     """Choose the cells of every probe, in the order of labels, then regress; note which cells were removed, and why.
 
     Rules for one probe remove cells from this probe alone and do not affect the split of the donors. Cells without a
@@ -142,7 +146,7 @@ def probe_cells(table: "CellTable", config: CellsConfig) -> tuple[tuple[ProbeCel
     return tuple(probe for probe in probes if probe is not None), tuple(notes)
 
 
-def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
+def check_probes(table: CellTable, config: CellsConfig) -> tuple[str, ...]:
     """Find mistakes in the columns before a model is trained, and return the notes of :func:`probe_cells`.
 
     Raises
@@ -154,10 +158,8 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     for entry in config.data.max_cells:
         column = entry.partition("=")[0]
         if column not in probed:
-            hint = nearest(column, probed) if probed else ""
-            if not hint.startswith("did you mean"):
-                hint = "no probe predicts it; name it in labels (--labels), too"
-            raise UserError(f"unknown column of max_cells {column!r}: {hint}")
+            hint = nearest(column, probed) if probed else "name it in labels (--labels), too"
+            raise UserError(f"max_cells has no probe of {column!r}: {hint}")
     if not probed:
         rules_of(table, config)
         return ()
@@ -171,31 +173,100 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
         kind: Kind = "label" if column in config.data.labels else "number"
         values, known = probe_values(table, column, kind)
         values = np.unique(values[known & apply_rules(split.rules, column, split.codes >= 0)[0]])
-        if len(values) > 1:
-            continue
-        if kind == "label":
-            lack = f"one class only, {str(values[0])!r}" if len(values) else "no known label"
-            raise UserError(f"{table.name}: column {column!r} (labels) has {lack}: omit it from labels")
-        raise UserError(
-            f"{table.name}: column {column!r} (regress) has not two different numbers: name it in labels, or omit it"
-        )
+        if len(values) < 2:
+            field, what = ("labels", "classes") if kind == "label" else ("regress", "numbers")
+            found = f"only {str(values[0])!r}" if len(values) else "none"
+            raise UserError(
+                f"{table.name}: column {column!r} ({field}) has not two different {what}, {found}: omit it from {field}"
+            )
     return probe_cells(table, config)[1]
 
 
-def probe_values(table: "CellTable", column: str, kind: Kind) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:
-    """Return a column's labels as text or its numbers, and which of them are known.
-
-    Text is no number, such as a range of ages; but ``68-year-old stage`` is 68.
-    """
-    series = column_of(table, column, "labels" if kind == "label" else "regress")
+def probe_values(table: CellTable, column: str, kind: Kind) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:
+    """Return a column's labels as text or its numbers, and which of them are known; a range is no number."""
     if kind == "label":
+        series = column_of(table, column, "labels")
         values = series.astype(str).to_numpy().astype(str)
         return values, ~(series.isna().to_numpy() | is_missing(values))
+    series = column_of(table, column, "regress")
     if not pd.api.types.is_numeric_dtype(series.dtype):
-        words = series.astype(str)
-        series = pd.to_numeric(words.str.extract(_AGE, expand=False).fillna(words), errors="coerce")
+        series = pd.to_numeric(series.astype(str), errors="coerce")
     numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
     return numbers, np.isfinite(numbers)
+
+
+def rules_of(table: CellTable, config: CellsConfig) -> tuple[Rule, ...]:
+    """Read the rules of `exclude` and `only`, and check them against the table.
+
+    The text before ``=`` is a column of obs, or the label or number column of a probe, a colon and a column of obs. If
+    `only` has several values of a column, a cell needs one of them; if it has several columns, a cell needs each.
+
+    Raises
+    ------
+    UserError
+        For an unknown column, or a value that no cell has.
+    """
+    probed = sorted((*config.data.labels, *config.data.regress), key=len)  # names may contain colons: the longest wins
+    rules, allowed = [], dict[tuple[str | None, str], list[tuple[np.ndarray, str]]]()
+    for field in ("exclude", "only"):
+        for entry in getattr(config.data, field):
+            column, _, value = entry.partition("=")
+            probe = None
+            if column not in table.obs:
+                probe = next((one for one in reversed(probed) if column.startswith(f"{one}:")), None)
+                column = column.removeprefix(f"{probe}:")
+            values = column_of(table, column, field).astype(str).to_numpy().astype(str)
+            cells = np.asarray(values == value)
+            if not cells.any():
+                hint = nearest(value, np.unique(values).tolist())
+                raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {hint}")
+            if field == "exclude":
+                rules.append(Rule(probe, cells, f"with {column}={value}"))
+            else:
+                allowed.setdefault((probe, column), []).append((cells, f"{column}={value}"))
+    for (probe, _), found in allowed.items():
+        some = np.logical_or.reduce([cells for cells, _ in found])
+        rules.append(Rule(probe, ~some, f"without {' or '.join(words for _, words in found)}"))
+    return tuple(rules)
+
+
+def rule_columns(config: CellsConfig) -> tuple[str, ...]:
+    """Return the columns in rules for all probes. In other rules, only the table shows which part is the column."""
+    named = [entry.partition("=")[0] for entry in (*config.data.exclude, *config.data.only)]
+    return tuple(name for name in named if ":" not in name)
+
+
+def apply_rules(
+    rules: Sequence[Rule], probe: str | None, kept: Bool[np.ndarray, " cells"]
+) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
+    """Omit cells by the rules for one probe, or by those for all probes if `probe` is None.
+
+    Returns the cells that were kept before and still are, and notes on how many each rule omitted.
+
+    Raises
+    ------
+    UserError
+        If no cell is kept.
+    """
+    start, whose = ("", "the probes") if probe is None else (f"{probe}: ", f"the probe of {probe}")
+    left, notes = kept, []
+    for rule in rules:
+        if rule.probe == probe:
+            omitted = cells_in_words(int((left & rule.cells).sum()))
+            notes.append(f"{start}{omitted} {rule.why} omitted{' from the probes' if probe is None else ''}")
+            left = left & ~rule.cells
+    if kept.any() and not left.any():
+        raise UserError(f"exclude and only leave no cell for {whose}: remove a rule")
+    return left, tuple(notes)
+
+
+def column_of(table: CellTable, name: str, field: str) -> "pd.Series[str]":
+    """Return a column of obs; `field` is the field of the configuration that names it, for the error."""
+    if name not in table.obs:
+        known = [str(column) for column in table.obs]
+        raise UserError(f"{table.name}: obs has no column {name!r} ({field}): {nearest(name, known)}")
+    column: pd.Series[str] = table.obs[name]
+    return column
 
 
 def limit_cells(
@@ -218,7 +289,7 @@ def limit_cells(
 
 
 def _choose_probe_cells(
-    table: "CellTable", config: CellsConfig, split: DonorSplit, column: str, kind: Kind, notes: list[str]
+    table: CellTable, config: CellsConfig, split: DonorSplit, column: str, kind: Kind, notes: list[str]
 ) -> ProbeCells | None:
     values, known = probe_values(table, column, kind)
     kept, omitted = apply_rules(split.rules, column, split.codes >= 0)
@@ -276,7 +347,7 @@ def _constant_in_donors(
 
 
 def _stratum_of_donors(
-    table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int
+    table: CellTable, config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int
 ) -> list[str]:
     """Return each donor's value in the first label column that is constant within every donor (but for unknowns)."""
     if config.data.donor_key is not None:

@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from errno import EACCES, EEXIST, EISDIR, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.sources import opened, path_of, read_adata, read_obs
 from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError
-from r2mae.files import atomic_path, write_arrays
+from r2mae.files import atomic_path
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _BATCH = 2048
 _SLACK = 1 << 20  # bytes of an .h5ad file in addition to its arrays
-_CANNOT_WRITE = (EACCES, EPERM, EROFS, ENOTDIR, EISDIR, EEXIST, ENOENT)
 
 
 def batches_of(
@@ -92,27 +90,22 @@ def embed_source(
     return arrays
 
 
-def write_embedding(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
-    """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad, atomically.
+def write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
+    """Write the source with ``.obsm["X_r2mae"]`` as .h5ad, atomically.
 
     An .h5ad file is copied and the embedding is added to the copy; nothing else is changed or read into memory.
 
     Raises
     ------
     UserError
-        If the source has other cells than were embedded, or the output cannot be written.
+        If the source has other cells than were embedded.
     OSError
-        If the disk is full.
+        If the output cannot be written, or the disk is full.
     """
     try:
-        if output.suffix == ".npz":
-            write_arrays(output, arrays)
-        else:
-            _write_h5ad(output, arrays, source)
-    except OSError as error:
-        if error.errno not in _CANNOT_WRITE:
-            raise OSError(error.errno, error.strerror or str(error), str(output)) from None
-        raise UserError(f"{output} cannot be written ({error.strerror}): name another place, -o FILE") from None
+        _write_h5ad(output, arrays, source)
+    except OSError as error:  # of the temporary file
+        raise OSError(error.errno, error.strerror or str(error), str(output)) from None
 
 
 def _write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:

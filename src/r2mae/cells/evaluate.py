@@ -5,8 +5,7 @@ The paper's evaluation (appendix "Single-cell gene expression models").
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -65,7 +64,6 @@ def evaluate(
     *,
     intervals: bool = True,
     bn_statistics: BnStatistics | None = None,
-    representation: Literal["latent", "hidden"] | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
@@ -80,8 +78,6 @@ def evaluate(
     bn_statistics : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
         ratio for reconstruction. By default as in the configuration.
-    representation : {"latent", "hidden"}, optional
-        Which layer is probed; by default as in the configuration.
     items : ItemRecorder, optional
         Records the share of each validation cell in ``masked_loss``.
 
@@ -93,7 +89,6 @@ def evaluate(
         each ratio, such as ``masked_loss_0.1``. Undefined scores are omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
-    task = replace(task, representation=representation or config.evaluation.representation)
 
     def lookup(rows: np.ndarray) -> np.ndarray:
         return embed_rows(task, model, data.table, rows)
@@ -198,13 +193,13 @@ def predict(
     donor, or if donors are unknown, the folds are made of cells.
     """
     groups = cells.train_donors
+    donors = cells.test_donors if cells.grouped else np.zeros_like(cells.test_donors)
     if len(np.unique(groups)) < 2:
         groups = np.arange(len(groups))
     if cells.kind == "number":
         ridge = RidgeProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
-        return NumberPredictions(
-            cells.column, cells.test_values, ridge.predict(test).astype(np.float64), cells.test_donors, cells.grouped
-        )
+        numbers = ridge.predict(test).astype(np.float64)
+        return NumberPredictions(cells.column, cells.test_values, numbers, donors, cells.grouped)
     with warnings.catch_warnings():
         # At the largest C of the grid, weights of separable classes grow without bound. The scores converge much
         # earlier: ten times scikit-learn's default number of steps are enough.
@@ -212,7 +207,7 @@ def predict(
         probe = LinearProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
     truth = np.searchsorted(probe.classes_, cells.test_values).astype(np.int64)
     probability = probe.predict_proba(test).astype(np.float64)
-    return ClassPredictions(cells.column, truth, probability, cells.test_donors, cells.donor_level)
+    return ClassPredictions(cells.column, truth, probability, donors, cells.donor_level)
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
 """Predictions of probes for test cells, their scores, and a cluster bootstrap: how much these depend on test donors."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -9,7 +10,6 @@ from jaxtyping import Bool, Float64, Int64
 from r2mae.evaluation.statistics import Interval
 from r2mae.masking.keys import Key
 
-RESAMPLES = 1000
 _EQUAL = 1e-9  # limits that differ by less differ by rounding alone
 _CHUNK = 128  # resamples whose confusion matrices are in memory at a time
 _FLAT = 1e-9  # deviation of ranks, over their number, below which all ranks are taken as equal
@@ -19,49 +19,52 @@ Scores = dict[str, Float64[np.ndarray, " resamples"]]
 
 
 @dataclass(frozen=True, eq=False)
-class ClassPredictions:
-    """Probabilities of classes for test cells.
+class Predictions(ABC):
+    """Predictions of a column for test cells.
 
     Parameters
     ----------
     column : str
         Column of obs.
-    truth : ndarray of int, shape (cells,)
-        Number of the true class.
-    probability : ndarray, shape (cells, classes)
+    truth : ndarray, shape (cells,)
+        Number of the true class, or the true number.
+    predicted : ndarray, shape (cells, classes) or (cells,)
+        Probabilities of the classes, or numbers.
     donors : ndarray of int, shape (cells,)
-        Donor of each cell, as a column number of the weights.
-    donor_level : bool
-        Whether all cells of a donor have one class, so that donors can be scored too.
+        Donor of each cell, as a column number of the weights; all zero if donors are unknown.
+    by_donor : bool
+        Whether donors are scored too: classes if all cells of a donor have one, numbers if donors are known.
     """
 
     column: str
-    truth: Int64[np.ndarray, " cells"]
-    probability: Float64[np.ndarray, "cells classes"]
+    truth: np.ndarray
+    predicted: np.ndarray
     donors: Int64[np.ndarray, " cells"]
-    donor_level: bool
+    by_donor: bool
 
     def scores(self) -> dict[str, float]:
-        """Score the test cells: balanced accuracy, macro F1 and macro AUROC; and macro AUROC over donors.
+        """Return the scores of the test cells, and those of donors, with the means over their cells."""
+        every = np.ones((1, int(self.donors.max()) + 1))
+        return {name: float(value[0]) for name, value in self.weighted(every).items()}
 
-        As in scikit-learn, recall is averaged over the true classes, F1 over true and predicted classes, and AUROC (one
-        class against the rest) over classes that some but not all cells have. The probability for a donor is the mean
-        over its cells. A score is NaN where it is undefined, and with a single true class all are.
-        """
-        pooled = replace(self, donors=np.zeros_like(self.donors), donor_level=False)  # each cell counts once
-        scores = pooled.weighted(np.ones((1, 1)))
-        if self.donor_level:
-            _, truth, probability = self._donor_scores
-            same = np.zeros_like(truth)
-            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(same, truth, probability, np.ones((1, 1)))
-        return {name: float(value[0]) for name, value in scores.items()}
+    @abstractmethod
+    def weighted(self, weights: Weights) -> Scores:
+        """Return the scores as if each donor's cells were there as often as its weight says; NaN where undefined."""
+
+
+class ClassPredictions(Predictions):
+    """Probabilities of classes: balanced accuracy, macro F1 and macro AUROC, and macro AUROC over donors.
+
+    As in scikit-learn, recall is averaged over the true classes, F1 over true and predicted classes, and AUROC (one
+    class against the rest) over classes that some but not all cells have. With a single true class all are undefined.
+    """
 
     def weighted(self, weights: Weights) -> Scores:
-        """Return the scores as if each donor's cells were there as often as its weight says."""
+        """Return the scores of weighted donors."""
         present, codes = np.unique(self.donors, return_inverse=True)
-        size, used = self.probability.shape[1], weights[:, present]
+        size, used = self.predicted.shape[1], weights[:, present]
         confusion = np.zeros((len(present), size, size))
-        np.add.at(confusion, (codes, self.truth, self.probability.argmax(axis=1)), 1.0)
+        np.add.at(confusion, (codes, self.truth, self.predicted.argmax(axis=1)), 1.0)
         balanced, macro = np.empty(len(weights)), np.empty(len(weights))
         for first in range(0, len(weights), _CHUNK):
             part = slice(first, first + _CHUNK)
@@ -69,49 +72,28 @@ class ClassPredictions:
         scores = {
             f"{self.column}_bacc": balanced,
             f"{self.column}_f1": macro,
-            f"{self.column}_auroc": _weighted_auroc(codes, self.truth, self.probability, used),
+            f"{self.column}_auroc": _weighted_auroc(codes, self.truth, self.predicted, used),
         }
-        if self.donor_level:
-            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(*self._donor_scores, used)
+        if self.by_donor:
+            truth, means = np.zeros(len(present), dtype=np.int64), np.zeros((len(present), size))
+            truth[codes] = self.truth
+            np.add.at(means, codes, self.predicted)
+            means /= np.bincount(codes)[:, None]
+            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(np.arange(len(present)), truth, means, used)
         return scores
 
-    @property
-    def _donor_scores(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Number, class and mean probabilities of each donor."""
-        codes = np.unique(self.donors, return_inverse=True)[1]
-        count = np.bincount(codes)
-        total = np.zeros((len(count), self.probability.shape[1]))
-        np.add.at(total, codes, self.probability)
-        truth = np.zeros(len(count), dtype=np.int64)
-        truth[codes] = self.truth
-        return np.arange(len(count)), truth, total / count[:, None]
 
+class NumberPredictions(Predictions):
+    """Numbers, such as ages: Spearman correlation over cells, and over three or more donors.
 
-@dataclass(frozen=True, eq=False)
-class NumberPredictions:
-    """Predicted numbers, such as ages, for test cells; donors as in :class:`ClassPredictions`.
-
-    `grouped` says whether donors are known, so that they can be scored too.
+    It is undefined if all true values are equal, and 0 if only the predicted values are, as such a model distinguishes
+    nothing.
     """
 
-    column: str
-    truth: Float64[np.ndarray, " cells"]
-    predicted: Float64[np.ndarray, " cells"]
-    donors: Int64[np.ndarray, " cells"]
-    grouped: bool
-
-    def scores(self) -> dict[str, float]:
-        """Spearman correlation over cells, and over three or more donors with the means of their cells.
-
-        NaN if all true values are equal; 0 if only the predicted values are, as such a model distinguishes nothing.
-        """
-        weights = np.ones((1, int(self.donors.max()) + 1))
-        return {name: float(value[0]) for name, value in self.weighted(weights).items()}
-
     def weighted(self, weights: Weights) -> Scores:
-        """Return the scores as if each donor's cells were there as often as its weight says."""
+        """Return the scores of weighted donors."""
         scores = {f"{self.column}_spearman_cell": _weighted_spearman(self.truth, self.predicted, self.donors, weights)}
-        if self.grouped:
+        if self.by_donor:
             names, codes = np.unique(self.donors, return_inverse=True)
             count = np.bincount(codes)
             means = [np.bincount(codes, values) / count for values in (self.truth, self.predicted)]
@@ -198,25 +180,8 @@ def _weighted_spearman(
     return correlations
 
 
-Predictions = ClassPredictions | NumberPredictions
-
-
-def donor_weights(
-    predictions: Sequence[Predictions], *, resamples: int = RESAMPLES, seed: int = 0
-) -> Float64[np.ndarray, "resamples donors"]:
-    """Draw test donors with replacement, and return how often each was drawn.
-
-    The draws depend on the donors and the seed alone, so that the resamples of two models can be paired.
-    """
-    present = np.unique(np.concatenate([one.donors for one in predictions]))
-    rng = np.random.default_rng(Key.root(seed).fold("donor bootstrap").seed())
-    weights = np.zeros((resamples, int(present[-1]) + 1))
-    weights[:, present] = rng.multinomial(len(present), np.full(len(present), 1 / len(present)), size=resamples)
-    return weights
-
-
 def cluster_bootstrap(
-    predictions: Sequence[Predictions], averaged: Sequence[str] = (), *, resamples: int = RESAMPLES
+    predictions: Sequence[Predictions], averaged: Sequence[str] = (), *, resamples: int = 1000
 ) -> dict[str, Interval]:
     """Return 95 % percentile intervals of all scores, and of ``score``, the mean of some, over draws of test donors.
 
@@ -234,23 +199,23 @@ def cluster_bootstrap(
     """
     if not predictions:
         return {}
-    weights = donor_weights(predictions, resamples=resamples)
-    every = np.zeros((1, weights.shape[1]))
-    every[0, np.concatenate([one.donors for one in predictions])] = 1.0
-    point: dict[str, np.ndarray] = {}
-    drawn: dict[str, np.ndarray] = {}
+    present = np.unique(np.concatenate([one.donors for one in predictions]))
+    # The draws depend on the donors alone, so that the resamples of two models can be paired.
+    rng = np.random.default_rng(Key.root(0).fold("donor bootstrap").seed())
+    weights = np.zeros((resamples, int(present[-1]) + 1))
+    weights[:, present] = rng.multinomial(len(present), np.full(len(present), 1 / len(present)), size=resamples)
+    point: dict[str, float] = {}
+    drawn: Scores = {}
     donors: dict[str, int] = {}
     for one in predictions:
-        scores = one.weighted(weights)
-        drawn |= scores
-        point |= one.weighted(every)
+        drawn |= one.weighted(weights)
+        point |= (scores := one.scores())
         donors |= dict.fromkeys(scores, len(np.unique(one.donors)))
     if averaged:
-        donors["score"] = int(every.sum())
-        point["score"], drawn["score"] = (
-            np.mean([scores[name] for name in averaged], axis=0) for scores in (point, drawn)
-        )
-    return {name: _interval(float(point[name][0]), drawn[name], donors[name]) for name in drawn}
+        donors["score"] = len(present)
+        point["score"] = float(np.mean([point[name] for name in averaged]))
+        drawn["score"] = np.mean([drawn[name] for name in averaged], axis=0)
+    return {name: _interval(point[name], drawn[name], donors[name]) for name in drawn}
 
 
 def _interval(point: float, values: Float64[np.ndarray, " resamples"], donors: int) -> Interval:

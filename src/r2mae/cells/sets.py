@@ -54,7 +54,7 @@ SETS: dict[str, PublicSet] = {
 # Usable columns of each set. csle: one batch has no healthy donor, so batch is no covariate, as correcting for it would
 # remove the effect of the condition. covid-tcells: severity is nearly nested in batch, so batch is no covariate there
 # either. onek1k has no usable age or sex. perez-tcells has only two different ages. combat's lineages come from a
-# marker rule. The portal's files have raw counts in raw.X; donor_id, disease and development_stage are in its schema.
+# marker rule. The portal's files have raw counts in raw.X; donor_id and disease are in its schema.
 # The other columns are the authors', with names as published by other users of the files (not checked with a file).
 SET_DEFAULTS: dict[str, dict[str, Any]] = {
     "csle": {"donor_key": "donor", "labels": ("cell_type", "condition"), "regress": ("age",)},
@@ -81,7 +81,6 @@ SET_DEFAULTS: dict[str, dict[str, Any]] = {
         "layer": "raw.X",
         "donor_key": "donor_id",
         "labels": ("Supertype", "ADNC"),
-        "regress": ("development_stage",),
         "exclude": ("ADNC=Reference",),
         "auroc_labels": ("ADNC",),
         "timing": "sea-ad",

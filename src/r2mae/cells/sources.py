@@ -15,7 +15,7 @@ from r2mae.catalogue import locate
 from r2mae.cells.counts import Stored
 from r2mae.cells.sets import SETS
 from r2mae.cores import available_memory
-from r2mae.errors import UserError, nearest, unknown
+from r2mae.errors import UserError, nearest
 from r2mae.registry import JOBS
 
 if TYPE_CHECKING:
@@ -83,15 +83,13 @@ def path_of(source: str | Path) -> Path:
     if name in SETS:
         return next(iter(locate(SETS[name]).values()))
     path = Path(source).expanduser()
+    if not path.exists() and name == IN_MEMORY:
+        raise UserError(
+            "the run was trained on an AnnData object in memory, and no file of it is known: use "
+            "MaskedAutoencoder.load(RUN, adata) and its evaluate(), or embed a file with r2mae embed"
+        )
     if not path.exists():
-        if name == IN_MEMORY:
-            raise UserError(
-                "the run was trained on an AnnData object in memory, and no file of it is known: use "
-                "MaskedAutoencoder.load(RUN, adata) and its evaluate(), or embed a file with r2mae embed"
-            )
-        if path.suffix or path.is_absolute() or os.sep in name:
-            raise UserError(f"{path} does not exist: name an .h5ad file, a zarr folder, or a set ({', '.join(SETS)})")
-        raise UserError(f"{unknown('set of cells', name, SETS)}, or give the path of an .h5ad file or a zarr folder")
+        raise UserError(f"{path} does not exist: name an .h5ad file, a zarr folder, or a set ({nearest(name, SETS)})")
     return path
 
 
@@ -168,23 +166,24 @@ def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[S
     if isinstance(source, str | Path):
         path = path_of(source)
         with opened(path) as store:
-            layers, raw = tuple(map(str, store.get("layers", ()))), "X" in store.get("raw", ())
-            group = _group_of(str(source), layer, layers, raw, "X" in store, _hint(path, store))
+            layers = (*map(str, store.get("layers", ())), *([RAW] if "X" in store.get("raw", ()) else ()))
+            group, where = _place_of(str(source), layer, layers, "X" in store, _hint(path, store))
+            group = group if group in store else "raw/X"
             obs, var = (_read_frame(path, store, part) for part in ("obs", "raw/var" if group == "raw/X" else "var"))
             by_rows = store[group].attrs.get("encoding-type") == "csr_matrix"
             matrix = _stored(path, store, group) if by_rows else to_csr(read_element(path, store, group), str(path))
             if matrix.shape != (len(obs), len(var)):
                 sizes = f"{len(obs)} and {len(var)} rows"
                 raise UserError(f"{path}: {group} has shape {matrix.shape}, obs and var {sizes}")
-            genes, offered = tuple(map(str, var.index)), _offered(layers, raw)
-            yield Source(str(source), _in_words(group), matrix, genes, obs, offered, path)
+            yield Source(str(source), where, matrix, tuple(map(str, var.index)), obs, layers, path)
     else:
-        layers, raw = tuple(map(str, source.layers)), source.raw is not None
-        group = _group_of(IN_MEMORY, layer, layers, raw, source.X is not None)
-        home = source.raw if group == "raw/X" else source
-        counts = source.layers[group.removeprefix("layers/")] if group.startswith("layers/") else home.X
-        genes, offered = tuple(map(str, home.var_names)), _offered(layers, raw)
-        yield Source(IN_MEMORY, _in_words(group), to_csr(counts, IN_MEMORY), genes, source.obs, offered)
+        layers = (*map(str, source.layers), *([] if source.raw is None else [RAW]))
+        group, where = _place_of(IN_MEMORY, layer, layers, source.X is not None, "choose another")
+        name = group.removeprefix("layers/")
+        home = source.raw if group != "X" and name not in source.layers else source
+        counts = source.layers[name] if group != "X" and home is source else home.X
+        genes = tuple(map(str, home.var_names))
+        yield Source(IN_MEMORY, where, to_csr(counts, IN_MEMORY), genes, source.obs, layers)
 
 
 def to_csr(matrix: Any, name: str) -> csr_matrix:
@@ -203,31 +202,15 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
     return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy lacks float16
 
 
-def _offered(layers: tuple[str, ...], raw: bool) -> tuple[str, ...]:
-    return (*layers, RAW) if raw else layers
-
-
-def _group_of(
-    name: str, layer: str | None, layers: tuple[str, ...], raw: bool, has_x: bool, hint: str = "choose another"
-) -> str:
-    """Return where the counts of a layer are, as a path in a file: X, raw/X or layers/NAME."""
-    offered = _offered(layers, raw)
-    layer = named_layer(layer, offered)
-    if layer is None and has_x:
-        return "X"
-    if layer is None and offered:
-        raise UserError(f"{name}: has no X: name the layer that holds raw counts (layers: {', '.join(offered)})")
-    if layer is None:
-        raise UserError(f"{name}: has no X, and no layers at all: {hint}")
-    if not offered:
-        raise UserError(f"{name}: has no layer {layer!r}, and no layers at all: for X say layer='X' (--layer X)")
-    if layer not in offered:
-        raise UserError(f"{name}: has no layer {layer!r}: {nearest(layer, (*offered, 'X'))}")
-    return f"layers/{layer}" if layer in layers else "raw/X"
-
-
-def _in_words(group: str) -> str:
-    return {"X": "X", "raw/X": f"layer {RAW}"}.get(group, f"layer {group.removeprefix('layers/')}")
+def _place_of(name: str, layer: str | None, layers: tuple[str, ...], has_x: bool, hint: str) -> tuple[str, str]:
+    """Return where the counts of a layer are, as a path in a file and in words; the matrix in raw is one of them."""
+    layer = named_layer(layer, layers)
+    if layer is None and not has_x:
+        todo = f"name the layer that holds raw counts (layers: {', '.join(layers)})"
+        raise UserError(f"{name}: has no X{f': {todo}' if layers else f', and no layers at all: {hint}'}")
+    if layer is not None and layer not in layers:
+        raise UserError(f"{name}: has no layer {layer!r}: {nearest(layer, (*layers, 'X'))}")
+    return ("X", "X") if layer is None else (f"layers/{layer}", f"layer {layer}")
 
 
 def _read_frame(path: Path, store: Any, name: str) -> pd.DataFrame:
@@ -262,14 +245,12 @@ def _stored(path: Path, store: Any, group: str) -> Stored:
 
 def _check_parts(path: Path, element: Any, name: str) -> None:
     """Refuse arrays that take more than half of the memory, whatever the size of the file."""
-    arrays = [element]
-    if not hasattr(element, "shape"):
-        arrays = []
-        if hasattr(element, "id"):
-            element.visititems(lambda _, part: arrays.append(part))
-        else:
-            arrays = [part for _, part in element.members(max_depth=None)]
-        arrays = [part for part in arrays if hasattr(part, "shape")]
+    parts = [element]
+    if hasattr(element, "members"):
+        parts = [part for _, part in element.members(max_depth=None)]
+    elif hasattr(element, "visititems"):
+        element.visititems(lambda _, part: parts.append(part))
+    arrays = [part for part in parts if hasattr(part, "shape")]
     _check_place(path, *arrays)
     size, limit = sum(int(array.nbytes or 0) for array in arrays), memory_limit()
     if size > limit:

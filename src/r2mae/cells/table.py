@@ -10,9 +10,19 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 
-from r2mae.cells.counts import ENTRY, Choice, Counts, Rows, Stored, Totals, check_counts, copied, mapped, packed
-from r2mae.cells.genes import highly_variable_genes
-from r2mae.cells.rules import cells_in_words
+from r2mae.cells.counts import (
+    ENTRY,
+    Choice,
+    Counts,
+    Rows,
+    Stored,
+    Totals,
+    check_counts,
+    copied,
+    highly_variable_genes,
+    mapped,
+    packed,
+)
 from r2mae.cells.sources import Source, memory_limit, open_source
 from r2mae.errors import UserError, nearest, unknown
 
@@ -95,7 +105,7 @@ def load_cells(
     columns : sequence of str
         Further columns that must exist; missing values stay missing, and are counted in the notes.
     n_top_genes : int, optional
-        Use this many highly variable genes; see :func:`r2mae.cells.genes.highly_variable_genes`.
+        Use this many highly variable genes; see :func:`r2mae.cells.counts.highly_variable_genes`.
     min_genes : int
         Leave out cells that express fewer of the (chosen) genes.
     backed : bool, optional
@@ -142,11 +152,7 @@ def load_cells(
             )
         if numbers is None or batches is None:
             numbers, batches = _batches(obs, batch_key)
-        missing = np.flatnonzero(indices < 0)
-        return CellTable(raw.name, counts, names, obs, numbers, batches, notes, missing)
-
-
-from_anndata = load_cells
+        return CellTable(raw.name, counts, names, obs, numbers, batches, notes, np.flatnonzero(indices < 0))
 
 
 def log_notes(table: CellTable) -> CellTable:
@@ -154,6 +160,16 @@ def log_notes(table: CellTable) -> CellTable:
     for note in table.notes:
         logging.getLogger("r2mae").warning("%s: %s", table.name, note)
     return table
+
+
+def cells_in_words(count: int) -> str:
+    """Write "1 cell", "2 cells"."""
+    return f"{count:,} cell{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write the first five names, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
 def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
@@ -180,21 +196,21 @@ def check_columns(
     source: "Source | CellTable", batch_key: str | None, donor_key: str | None, columns: Sequence[str]
 ) -> tuple[str, ...]:
     """Check that columns of obs exist, and that every cell has a batch and a donor; return notes on missing values."""
-    known = [str(column) for column in source.obs.columns]
-    keys = (("batch_key: ", batch_key), ("donor_key: ", donor_key))
-    for option, wanted in (*keys, *(("", column) for column in columns)):
-        if wanted is not None and wanted not in known:
-            raise UserError(f"{source.name}: {option}obs has no column {wanted!r}: {nearest(wanted, known)}")
-    for option, column in (("batch_key", batch_key), ("donor_key", donor_key)):
-        if column is not None and (missing := int(source.obs[column].isna().sum())):
-            raise UserError(
-                f"{source.name}: {cells_in_words(missing)} without a value in column {column!r} of obs ({option}): "
-                "fill it in, or remove these cells"
-            )
-    missing_in = {column: int(source.obs[column].isna().sum()) for column in dict.fromkeys(columns)}
-    return tuple(
-        f"{cells_in_words(number)} without a value in {column}" for column, number in missing_in.items() if number
-    )
+    known, missing = [str(column) for column in source.obs.columns], {}
+    keys = {"batch_key: ": batch_key, "donor_key: ": donor_key}
+    for option, column in (*keys.items(), *(("", column) for column in dict.fromkeys(columns))):
+        if column is None:
+            continue
+        if column not in known:
+            raise UserError(f"{source.name}: {option}obs has no column {column!r}: {nearest(column, known)}")
+        if number := int(source.obs[column].isna().sum()):
+            missing[column] = f"{cells_in_words(number)} without a value in"
+            if option:
+                raise UserError(
+                    f"{source.name}: {option}{missing[column]} column {column!r} of obs: fill it in, or remove these "
+                    "cells"
+                )
+    return tuple(f"{cells} {column}" for column, cells in missing.items())
 
 
 def _choose(
@@ -268,23 +284,27 @@ def align_batches(
         raise unknown("batch", transform_batch, known)
     if len(known) == 1:
         return np.zeros(len(obs), dtype=np.int64)
-    instead = -1 if transform_batch is None else known.index(transform_batch)
-    hint = f"name a training batch to take for them, such as transform_batch={known[0]!r} (--transform-batch)"
     if batch_key is None or batch_key not in obs:
-        if transform_batch is None:
-            lacks = "the run names no column of batches" if batch_key is None else f"obs has no column {batch_key!r}"
-            raise UserError(f"{name}: batch_key: {lacks}, and the model tells batches apart: {hint}")
-        return np.full(len(obs), instead, dtype=np.int64)
-    names, missing = obs[batch_key].astype(str), obs[batch_key].isna().to_numpy()
-    numbers = np.where(missing, -1, pd.Index(known).get_indexer(pd.Index(names)))
-    new = sorted({str(one) for one in names[(numbers < 0) & ~missing]})
-    if new and transform_batch is None:
-        listed = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
-        hint += ", or add them to the model: load_query_data (r2mae pretrain cells --init)"
-        raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {hint}")
-    if missing.any() and transform_batch is None:
-        raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {hint}")
-    return np.where(numbers < 0, instead, numbers).astype(np.int64)
+        numbers = np.full(len(obs), -1)
+        lack = "the run names no column of batches" if batch_key is None else f"obs has no column {batch_key!r}"
+    else:
+        numbers = pd.Index(known).get_indexer(pd.Index(obs[batch_key].astype(str)))
+        numbers[obs[batch_key].isna()] = -1
+        new = sorted(set(obs[batch_key][numbers < 0].dropna().astype(str)))
+        lack = (
+            f"the model has never seen the batches {listed(new)}"
+            if new
+            else f"cells have no value in column {batch_key!r}"
+        )
+    if transform_batch is not None:
+        numbers[numbers < 0] = known.index(transform_batch)
+    elif (numbers < 0).any():
+        raise UserError(
+            f"{name}: batch_key: {lack}, and the model tells batches apart: name a training batch to take for these "
+            f"cells, such as transform_batch={known[0]!r} (--transform-batch), or add their batches to the model: "
+            "load_query_data (r2mae pretrain cells --init)"
+        )
+    return numbers.astype(np.int64)
 
 
 def _batches(obs: pd.DataFrame, key: str | None) -> tuple[Int64[np.ndarray, " cells"], tuple[str, ...]]:

@@ -2,23 +2,31 @@
 
 By default all cells of a mini-batch hide the same genes, and these columns are omitted from the input. With a ratio for
 each cell, each hides its own genes, and the input has all genes. A model that accepts sparse input gets it on a CPU if
-few of the counts are above zero.
+few of the counts are above zero: in most sets these are 4 to 20 %, and with a twelfth a step takes 0.83 to 0.88 of the
+time of one with a dense product.
 
 A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cells + 1), `indices` (int32 or int64) and
 `values` (counts above zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
+
+With mean μ and inverse dispersion θ (scvi-tools' parametrisation; the variance is μ + μ²/θ) and d = log μ − log θ,
+
+    log NB(x | μ, θ) = x·log μ − (x + θ)·log(1 + e^d) − log x! + r(x, θ),   r = log Γ(x + θ) − log Γ(θ) − x·log θ.
+
+No precision is lost for μ → 0 or θ → ∞ (the Poisson distribution): log(1 + e^d) is a softplus, and r goes to zero as θ
+grows. At x = 0 only −θ·log(1 + e^d) remains, and most counts of single cells are zero.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor, nn
+from torch.nn.functional import embedding_bag, softplus
 
-from r2mae.cells.likelihood import hidden_losses
-from r2mae.cells.sparse_rows import SparseRows, log_rows, sparse_is_faster
 from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
@@ -28,6 +36,25 @@ from r2mae.training.task import Corrupted, Output, Task
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)
 _PAPER_WIDTH = 2000
+_MAX_DENSITY = 0.15  # entries above zero; at 0.2 a dense product is about as fast (AVX2, a hidden layer of 2,000)
+_LARGE = 1e3  # above this, differences of log Γ lose digits, and Stirling's series is accurate
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """A matrix in CSR form, on the CPU; no entry is given twice, and `indptr` and `indices` are of one type."""
+
+    indptr: Int[Tensor, " ends"]
+    indices: Int[Tensor, " entries"]
+    values: Float32[Tensor, " entries"]
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def times(self, weight: Float[Tensor, "genes width"]) -> Float[Tensor, "cells width"]:
+        """Return the product with a dense matrix, differentiable by the latter."""
+        values = self.values.to(weight.dtype)
+        return embedding_bag(
+            self.indices, weight, self.indptr, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
 
 
 class CountModel(nn.Module, ABC):
@@ -53,15 +80,7 @@ class CountModel(nn.Module, ABC):
         """Return the representation.
 
         `log_counts` is log(1 + count) of the genes with the indices `columns` (default all); all other genes are zero.
-        """
-
-    @abstractmethod
-    def last_hidden(
-        self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
-    ) -> Float[Tensor, "cells hidden"]:
-        """Return the layer before the representation.
-
-        With :attr:`GeneTask.mask_input` this method, `encode` and `forward` also take the argument `hidden`.
+        With :attr:`GeneTask.mask_input` this method and `forward` also take the argument `hidden`.
         """
 
     @abstractmethod
@@ -134,19 +153,16 @@ class GeneTask(Task[Any, "CountModel"]):
     n_hidden : int
         Width of the model. The width of a curriculum's weight network is proportional to it (paper: 2000, with widths
         128 and 256 and 64 channels per gene of the weight network).
-    representation : {"latent", "hidden"}
-        What :meth:`embed` returns: the latent layer, or the last hidden layer before it.
     mask_input : bool
         Whether the model also takes the mask as the argument `hidden`: the indices of the hidden genes, or a row for
         each cell. For unmasked cells the argument is omitted, which means a mask of zeros.
     takes_sparse : bool
-        Whether the model also takes `log_counts` as :class:`r2mae.cells.sparse_rows.SparseRows`. It gets them on a CPU
+        Whether the model also takes `log_counts` as :class:`SparseRows`. It gets them on a CPU
         if that is faster.
     """
 
     genes: int
     n_hidden: int = _PAPER_WIDTH
-    representation: Literal["latent", "hidden"] = "latent"
     mask_input: bool = False
     takes_sparse: bool = False
 
@@ -244,9 +260,9 @@ class GeneTask(Task[Any, "CountModel"]):
         self, model: CountModel, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
     ) -> Float[Tensor, "cells width"]:
         """Return the representation of unmasked cells; `hidden` are indices of genes that were not measured."""
-        layer: Callable[..., Tensor] = model.encode if self.representation == "latent" else model.last_hidden
         mask_argument = {"hidden": hidden} if self.mask_input and hidden is not None else {}
-        return layer(self._log_counts(batch), batch["batch"], **mask_argument)
+        latent: Tensor = model.encode(self._log_counts(batch), batch["batch"], **mask_argument)
+        return latent
 
     def _log_counts(
         self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
@@ -332,8 +348,12 @@ def _cell_of_entry(batch: CSR) -> Int64[Tensor, " entries"]:
 
 
 def _prefers_sparse(batch: CSR, entries: int, columns: int) -> bool:
-    """Return whether the model's input, with this number of entries above zero, should be sparse."""
-    return batch["values"].device.type == "cpu" and sparse_is_faster(entries, len(batch["indptr"]) - 1, columns)
+    """Return whether the model's input, with this number of entries above zero, should be sparse.
+
+    Never under autocast: dense products in bf16 are faster, or their rounding is required.
+    """
+    few = entries <= _MAX_DENSITY * (len(batch["indptr"]) - 1) * columns
+    return few and batch["values"].device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
 def _library_size(batch: CSR) -> Float[Tensor, " cells"]:
@@ -342,3 +362,63 @@ def _library_size(batch: CSR) -> Float[Tensor, " cells"]:
     if values.device.type == "cpu":
         return torch.segment_reduce(values, "sum", offsets=batch["indptr"])
     return values.new_zeros(len(batch["indptr"]) - 1).index_add_(0, _cell_of_entry(batch), values)
+
+
+def hidden_losses(
+    logits: Float[Tensor, "cells genes"],
+    log_theta: Float[Tensor, " genes"],
+    library: Float[Tensor, " cells"],
+    columns: Int64[Tensor, " hidden"] | None,
+    places: Int64[Tensor, " entries"],
+    counts: Float[Tensor, " entries"],
+) -> Float[Tensor, "cells hidden"]:
+    """Return −log NB of the hidden genes, with μ = library · softmax(logits).
+
+    A zero costs one softplus; the other terms are computed for counts above zero alone.
+
+    Parameters
+    ----------
+    logits, log_theta, library
+        Logits and log θ of all genes, over which the softmax is taken; total counts of the cells, above zero.
+    columns : int64 tensor, shape (hidden,), optional
+        Indices of the hidden genes, none twice; by default the losses of all genes are returned.
+    places, counts : tensors, shape (entries,)
+        The hidden counts above zero and their positions in the flattened (cells, hidden) array, none twice. An entry
+        with a count of 0 has no effect, and may have any position.
+    """
+    log_theta = (log_theta if columns is None else log_theta.index_select(0, columns)).float()
+    log_share = torch.log_softmax(logits.float(), 1)
+    log_share = log_share if columns is None else log_share.index_select(1, columns)
+    odds = log_share + library.float().log()[:, None] - log_theta  # d
+    soft = softplus(odds, threshold=40.0)
+    # Positions are unique, so that gradients are summed in one order on every device.
+    at_soft, at_odds, at_theta = (
+        values.reshape(-1).index_select(0, places) for values in (soft, odds, log_theta.expand_as(odds))
+    )
+    above = counts * (at_soft - at_odds - at_theta) - _gamma_term(counts, at_theta)
+    losses = soft * log_theta.exp()
+    return losses.view(-1).index_add(0, places, above).view_as(losses)
+
+
+def _gamma_term(x: Float[Tensor, " entries"], log_theta: Float[Tensor, " entries"]) -> Float[Tensor, " entries"]:
+    """Return r(x, θ) − log x!, computed in 64-bit floats if the device has them: a small difference of large log Γ."""
+    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    log_of, count = log_theta.to(wide), x.to(wide)
+    small = log_of.exp().clamp(max=_LARGE)
+    rise = torch.lgamma(small + count) - (torch.lgamma(small) + count * log_of)
+    # On other devices both forms are computed, since reading the values would make the host wait.
+    if x.device.type != "cpu" or bool((log_of > math.log(_LARGE)).any()):
+        theta = log_of.exp().clamp(min=_LARGE)
+        total, growth = theta + count, torch.log1p(count / theta)
+        series = (total - 0.5) * growth - count + (1 / total - 1 / theta) / 12
+        rise = torch.where(log_of > math.log(_LARGE), series, rise)
+    return (rise - torch.lgamma(count + 1)).to(x.dtype)
+
+
+def log_rows(batch: CSR, seen: Int64[Tensor, " seen"] | None = None) -> SparseRows:
+    """Return log(1 + count) of a batch in CSR form; `seen` chooses entries, in rising order."""
+    ends, indices, values = batch["indptr"], batch["indices"], batch["values"].float()
+    if seen is None:
+        return SparseRows(ends.to(indices.dtype), indices, values.log1p())
+    ends = torch.searchsorted(seen, ends)
+    return SparseRows(ends.to(indices.dtype), indices.index_select(0, seen), values.index_select(0, seen).log1p_())

@@ -1,42 +1,56 @@
-"""Linear probes of frozen features: classification and regression with grouped cross-validation of the penalty."""
+"""Linear probes of frozen features: classification and regression with grouped cross-validation of the penalty.
 
+Both turn the training rows of a fold to their principal axes. There ridge regression has a closed form for all
+penalties. Logistic regression is solved by L-BFGS with a model of the Hessian, which starts for each strength from the
+solutions for those before it. Logits are linear in the coefficients, so a line search needs no product with the
+features: a step costs one product with them and one with their transpose.
+"""
+
+import math
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import linalg
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
-
-from r2mae.evaluation._folds import Folds, blas_threads
-from r2mae.evaluation._logistic import Solution, solve_path
+from threadpoolctl import threadpool_limits
 
 # The grids of the paper's single-cell evaluation.
 PAPER_CS = tuple(float(c) for c in np.logspace(-6, 2, 10))
 PAPER_ALPHAS = tuple(float(alpha) for alpha in np.logspace(0, 8, 20))
 
+_ONE_THREAD = 10**8  # multiplications of a product below which several threads would wait for each other
+_LARGEST = 1e120  # feature; squares of larger ones overflow
+_MEMORY = 10  # curvature pairs kept by L-BFGS
+_REFRESH = 30  # steps after which the model of the Hessian is computed again, as the curvatures have changed
+_ROUNDING = 1e-10  # relative rounding error that is assumed when two values of the objective are compared
+_MOST = 2**25  # numbers in the matrices of all classes: 256 MiB
+_JITTER = 1e-5  # on a diagonal of ones, against rounding in 32 bits
+_FLATTEST = 1e-9  # least weight of a class: one whose rows are all certain has none
+
 Progress = Callable[[int, int], None]
 Grid = Sequence[float] | Float[np.ndarray, " strengths"]
+Theta = Float[np.ndarray, "classes d_plus_1"]
+InverseHessian = Callable[[Theta], Theta]
+"""Applies the inverse to a gradient that sums to zero over the classes; so does what it returns."""
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multinomial logistic regression that chooses its L2 penalty by cross-validation over groups.
 
     It has the optimum, folds, scores and choice of scikit-learn's ``GridSearchCV(LogisticRegression(), {"C": Cs},
-    cv=GroupKFold(5), scoring="balanced_accuracy")``, the paper's single-cell evaluation. It takes a fraction of the
-    time, because folds and strengths share work.
-
-    The nearest peer is scikit-learn's ``LogisticRegressionCV``, with the same folds and strengths. At 1,400 to 5,000
-    rows of 64 features, the peer takes 3 to 15 times as long to come as close to the optimum (``tol=1e-6``). With its
-    default ``tol=1e-4`` it takes 1.7 to 4 times as long, its mean scores are off by 0.0006 to 0.002, and it once chose
-    another strength. ``python -m benchmarks probes`` measures this.
+    cv=GroupKFold(5), scoring="balanced_accuracy")``, the paper's single-cell evaluation, in a fraction of the time:
+    ``python -m benchmarks probes`` measures it.
 
     Parameters
     ----------
@@ -119,27 +133,31 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"scoring must be one of {', '.join(map(repr, _SCORES))}; got {self.scoring!r}")
         score = _SCORES[self.scoring]
         fold = _fold_of_row(X, codes, groups, self.cv, StratifiedKFold)
-        solve = partial(solve_path, tol=self.tol, max_iter=self.max_iter)
+        ascending, folds, stalled = np.argsort(grid, kind="stable"), fold.max() + 1, 0
+        self.cv_scores_, total = np.empty((len(grid), folds)), len(grid) * folds + 1
         report = progress or (lambda done, total: None)
-        with blas_threads(X.shape[0] * X.shape[1] * len(self.classes_)):
-            folds = Folds(X, fold, standardize=self.standardize)
-            codes = codes[folds.order]
-            self.cv_scores_, stalled, total = np.empty((len(grid), len(folds))), 0, len(grid) * len(folds) + 1
-            for number in range(len(folds)):
-                fits = _held_out_scores(folds, number, codes, grid, score, solve)
-                for done, (row, value, converged) in enumerate(fits, number * len(grid) + 1):
-                    self.cv_scores_[row, number] = value
+        with _blas_threads(X.shape[0] * X.shape[1] * len(self.classes_)):
+            X, axes, mean = _turned(X, standardize=self.standardize)
+            for number in range(folds):
+                held_out = fold == number
+                centre = X[~held_out].mean(axis=0)
+                seen, own = np.unique(codes[~held_out], return_inverse=True)
+                path = _logistic_path(X[~held_out] - centre, own, grid[ascending], self.tol, self.max_iter)
+                for done, (row, (theta, _, converged)) in enumerate(zip(ascending, path, strict=True), 1):
+                    logits = (X[held_out] - centre) @ theta[:, :-1].T + theta[:, -1]
+                    self.cv_scores_[row, number] = score(codes[held_out], seen[logits.argmax(axis=1)])
                     stalled += not converged
-                    report(done, total)
+                    report(number * len(grid) + done, total)
             self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.C_ = float(grid[np.argmax(self.cv_mean_)])
-            (final,) = solve(folds.train(None), codes, _softmax_strengths([self.C_], len(self.classes_)))
+            ((theta, steps, converged),) = _logistic_path(X, codes, np.array([self.C_]), self.tol, self.max_iter)
             report(total, total)
-        # In the two-class form the first class is the reference.
-        theta = final.theta[1:] - final.theta[:1] if len(self.classes_) == 2 else final.theta
-        self.coef_, self.intercept_ = folds.restore(theta[:, :-1], theta[:, -1])
-        self.n_iter_ = max(final.iterations, 1)
-        if stalled := stalled + (not final.converged):
+        if len(self.classes_) == 2:  # in the two-class form the first class is the reference
+            theta = theta[1:] - theta[:1]
+        self.coef_ = theta[:, :-1] @ axes.T
+        self.intercept_ = theta[:, -1] - self.coef_ @ mean
+        self.n_iter_ = max(steps, 1)
+        if stalled := stalled + (not converged):
             warnings.warn(
                 f"{stalled} of {total} fits stopped short of tol={self.tol:g} after at most max_iter={self.max_iter} "
                 "steps; raise max_iter or omit the largest Cs",
@@ -178,10 +196,8 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     alphas : sequence of float, optional
         Strengths of the penalty; default ``logspace(0, 8, 20)``, the paper's (single-cell evaluation).
-    cv : int
-        Number of folds; fewer if there are fewer groups.
-    standardize : bool
-        Penalise the coefficients of standardised features, as in `LinearProbe`.
+    cv, standardize
+        As in :class:`LinearProbe`.
 
     Attributes
     ----------
@@ -203,39 +219,26 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.standardize = standardize
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "RidgeProbe":
-        """Choose the strength on held-out folds, then fit all rows with it.
+        """Choose the strength on held-out folds, then fit all rows with it; arguments as in :meth:`LinearProbe.fit`.
 
-        Parameters
-        ----------
-        X : array-like, shape (n, n_features)
-            Features.
-        y : array-like, shape (n,)
-            Target.
-        groups : array-like, shape (n,), optional
-            Rows of one group (a donor) are held out together. Without groups the folds are contiguous blocks.
-
-        Raises
-        ------
-        ValueError
-            If there is one group only, or the grid is empty or not positive.
+        Without groups the folds are contiguous blocks.
         """
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         grid = _checked_grid("alphas", self.alphas, PAPER_ALPHAS)
-        fold = _fold_of_row(X, None, groups, self.cv, KFold)
-        with blas_threads(X.shape[0] * X.shape[1] ** 2):
-            folds = Folds(X, fold, standardize=self.standardize)
-            target = y.astype(np.float64)[folds.order]
-            self.cv_scores_ = np.empty((len(grid), len(folds)))
-            for number in range(len(folds)):
-                out = folds.held_out(number)
-                coefficients, intercepts = _ridge(folds, number, np.delete(target, out), grid)
-                predicted = coefficients @ folds.test(number).T + intercepts[:, None]
-                self.cv_scores_[:, number] = -np.square(target[out] - predicted).mean(axis=1)
+        fold, y = _fold_of_row(X, None, groups, self.cv, KFold), y.astype(np.float64)
+        self.cv_scores_ = np.empty((len(grid), fold.max() + 1))
+        with _blas_threads(X.shape[0] * X.shape[1] ** 2):
+            X, axes, mean = _turned(X, standardize=self.standardize)
+            for number in range(fold.max() + 1):
+                held_out = fold == number
+                coefficients, intercepts = _ridge_path(X[~held_out], y[~held_out], grid)
+                predicted = coefficients @ X[held_out].T + intercepts[:, None]
+                self.cv_scores_[:, number] = -np.square(y[held_out] - predicted).mean(axis=1)
             self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.alpha_ = float(grid[np.argmax(self.cv_mean_)])
-            best = np.array([self.alpha_])
-            coefficients, intercepts = folds.restore(*_ridge(folds, None, target, best))
-        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
+            coefficients, intercepts = _ridge_path(X, y, np.array([self.alpha_]))
+        self.coef_ = coefficients[0] @ axes.T
+        self.intercept_ = float(intercepts[0] - self.coef_ @ mean)
         return self
 
     def predict(self, X: Any) -> Float[np.ndarray, " n"]:
@@ -245,56 +248,15 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(X @ self.coef_ + self.intercept_)
 
 
-def _held_out_scores(
-    folds: Folds,
-    number: int,
-    codes: Int[np.ndarray, " n"],
-    grid: Float[np.ndarray, " strengths"],
-    score: "_Score",
-    solve: Callable[..., Iterator[Solution]],
-) -> Iterator[tuple[int, float, bool]]:
-    """Yield for each strength, ascending, its place in the grid, its score on a fold, and whether it converged."""
-    out, test = folds.held_out(number), folds.test(number)
-    truth = codes[out]
-    seen, local = np.unique(np.delete(codes, out), return_inverse=True)
-    ascending = np.argsort(grid, kind="stable")
-    if len(seen) == 1:  # the other rows have one class, which is then predicted
-        constant = score(truth, np.full(len(truth), seen[0]))
-        yield from ((int(row), constant, True) for row in ascending)
-        return
-    path = solve(folds.train(number), local, _softmax_strengths(grid[ascending], len(seen)))
-    for row, solution in zip(ascending, path, strict=True):
-        logits = test @ solution.theta[:, :-1].T + solution.theta[:, -1]
-        yield int(row), score(truth, seen[logits.argmax(axis=1)]), solution.converged
+def _balanced_accuracy(truth: Int[np.ndarray, " n"], predicted: Int[np.ndarray, " n"]) -> float:
+    """Return the mean recall over the classes that occur; scikit-learn's checks would take longer than the fits."""
+    return float(np.mean([(predicted[truth == one] == one).mean() for one in np.unique(truth)]))
 
 
-def _ridge(
-    folds: Folds, fold: int | None, target: Float[np.ndarray, " n"], alphas: Float[np.ndarray, " strengths"]
-) -> tuple[Float[np.ndarray, "strengths d"], Float[np.ndarray, " strengths"]]:
-    """Return ridge coefficients and intercepts for all strengths from one eigendecomposition."""
-    rows = folds.train(fold)
-    values, vectors = folds.scatter_eigh(fold)
-    mean = target.mean()
-    projected = (target - mean) @ rows.X @ vectors
-    coefficients = (projected / (values + alphas[:, None])) @ vectors.T
-    return coefficients, mean - coefficients @ rows.mean
-
-
-_Score = Callable[[np.ndarray, np.ndarray], float]
-
-
-def _accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    return float(np.mean(truth == predicted))
-
-
-def _balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean recall over the classes that occur, as ``sklearn.metrics.balanced_accuracy_score``."""
-    count = np.bincount(truth)
-    hit = np.bincount(truth[truth == predicted], minlength=len(count))
-    return float(np.mean(hit[count > 0] / count[count > 0]))
-
-
-_SCORES: dict[str, _Score] = {"balanced_accuracy": _balanced_accuracy, "accuracy": _accuracy}
+_SCORES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "balanced_accuracy": _balanced_accuracy,
+    "accuracy": lambda truth, predicted: float(np.mean(truth == predicted)),
+}
 
 
 def _checked_grid(name: str, grid: Grid | None, default: tuple[float, ...]) -> Float[np.ndarray, " strengths"]:
@@ -302,11 +264,6 @@ def _checked_grid(name: str, grid: Grid | None, default: tuple[float, ...]) -> F
     if values.ndim != 1 or len(values) == 0 or not np.all(np.isfinite(values) & (values > 0)):
         raise ValueError(f"{name} must be a list of positive finite numbers; got {grid!r}")
     return values
-
-
-def _softmax_strengths(Cs: Sequence[float] | Float[np.ndarray, " strengths"], classes: int) -> list[float]:
-    """Return the strengths of the symmetric softmax form: for two classes half those of the logistic form."""
-    return [float(C) / 2 if classes == 2 else float(C) for C in Cs]
 
 
 def _fold_of_row(X: Any, codes: Any, groups: Any, cv: Any, ungrouped: type) -> Int[np.ndarray, " n"]:
@@ -327,3 +284,231 @@ def _fold_of_row(X: Any, codes: Any, groups: Any, cv: Any, ungrouped: type) -> I
     for number, (_, test) in enumerate(splitter.split(X, codes, groups)):
         fold[test] = number
     return fold
+
+
+def _blas_threads(multiplications: int) -> AbstractContextManager[Any]:
+    """Limit linear algebra to one thread if its products are small."""
+    return threadpool_limits(1, user_api="blas") if multiplications < _ONE_THREAD else nullcontext()
+
+
+def _turned(
+    X: Float[np.ndarray, "n features"], *, standardize: bool
+) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "features d"], Float[np.ndarray, " features"]]:
+    """Return rows about their mean and along their principal axes, those axes, and the mean.
+
+    With `standardize`, axes are in units of the features' deviations. With more features than rows there are as many
+    axes as rows. The axes of all rows are near those of the training rows of a fold, whose scatter is nearly diagonal.
+    """
+    mean = X.mean(axis=0, dtype=np.float64)
+    X = X - mean
+    if np.abs(X).max() > _LARGEST:
+        raise ValueError(f"features beyond {_LARGEST:g} overflow when multiplied; scale them down")
+    unit = np.ones(X.shape[1])
+    if standardize:
+        deviation = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
+        unit = np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)  # 1 if it is constant up to rounding
+        X /= unit
+    if X.shape[1] > X.shape[0]:
+        left, singular, axes = linalg.svd(X, full_matrices=False, check_finite=False)
+        return left * singular, axes.T / unit[:, None], mean
+    axes = linalg.eigh(X.T @ X, check_finite=False)[1]
+    return X @ axes, axes / unit[:, None], mean
+
+
+def _ridge_path(
+    X: Float[np.ndarray, "n d"], target: Float[np.ndarray, " n"], alphas: Float[np.ndarray, " strengths"]
+) -> tuple[Float[np.ndarray, "strengths d"], Float[np.ndarray, " strengths"]]:
+    """Return ridge coefficients and intercepts for all strengths from one eigendecomposition."""
+    centre, mean = X.mean(axis=0), target.mean()
+    X = X - centre
+    values, vectors = linalg.eigh(X.T @ X, check_finite=False)
+    projected = (target - mean) @ X @ vectors
+    coefficients = (projected / (np.maximum(values, 0.0) + alphas[:, None])) @ vectors.T
+    return coefficients, mean - coefficients @ centre
+
+
+def _logistic_path(
+    X: Float[np.ndarray, "n d"],
+    codes: Int[np.ndarray, " n"],
+    Cs: Float[np.ndarray, " strengths"],
+    tol: float,
+    max_iter: int,
+) -> Iterator[tuple[Theta, int, bool]]:
+    """Minimise ``C Σᵢ cross-entropyᵢ + ½‖W‖²`` for every C, ascending; intercepts are not penalised.
+
+    Yields coefficients with the intercepts in the last column, the steps, and whether they were enough: the Newton
+    decrement per row, ``sqrt(gᵀ H⁻¹ g / n)`` with the model of the Hessian, is below `tol`. It estimates the remaining
+    error of the logits, and depends neither on the units of the features nor on C.
+    """
+    objective = _Objective(X, codes)
+    thetas = [objective.start()]
+    for number, C in enumerate(Cs):
+        if objective.classes == 1:  # the only one is predicted
+            yield thetas[0], 0, True
+            continue
+        objective.strength = float(C) / 2 if objective.classes == 2 else float(C)  # sklearn penalises one vector of two
+        starts = thetas[-1:]
+        if number > 1 and Cs[number - 1] > Cs[number - 2]:  # straight on in log C
+            far = math.log(C / Cs[number - 1]) / math.log(Cs[number - 1] / Cs[number - 2])
+            starts = [*starts, thetas[-1] + far * (thetas[-1] - thetas[-2])]
+        start = min(map(objective.at, starts), key=lambda point: point.value)
+        point, steps, converged = _minimise(objective, start, tol, max_iter)
+        thetas.append(point.theta)
+        yield point.theta, steps, converged
+
+
+class _Point(NamedTuple):
+    """Logits minus the logit of the row's class, the objective, and probabilities less one-hot labels."""
+
+    theta: Theta
+    margins: Float[np.ndarray, "classes n"]
+    value: float
+    residuals: Float[np.ndarray, "classes n"]
+
+
+class _Objective:
+    """``Σᵢ cross-entropyᵢ + ‖W‖²/(2C)`` over one set of rows; the attribute `strength` is C."""
+
+    def __init__(self, X: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"]) -> None:
+        self.X, self.strength = X, 1.0
+        self.scatter = np.einsum("ij,ij->j", X, X)
+        self.classes = int(codes.max()) + 1
+        self._own, self._counts = (codes, np.arange(len(codes))), np.bincount(codes)
+        self._slow = False  # whether a strength has needed more steps than the better model costs
+
+    def start(self) -> Theta:
+        """Return coefficients of zero, and intercepts that predict the frequencies of the classes."""
+        theta = np.zeros((self.classes, self.X.shape[1] + 1))
+        theta[:, -1] = np.log(self._counts)
+        theta[:, -1] -= theta[:, -1].mean()
+        return theta
+
+    def margins(self, theta: Theta) -> Float[np.ndarray, "classes n"]:
+        """Return logits minus the logit of the row's class, with which the loss is accurate even for large logits."""
+        logits: np.ndarray = theta[:, :-1] @ self.X.T
+        logits += theta[:, -1:]
+        logits -= logits[self._own]
+        return logits
+
+    def at(self, theta: Theta, margins: np.ndarray | None = None) -> _Point:
+        """Evaluate loss and residuals."""
+        margins = self.margins(theta) if margins is None else margins
+        top = margins.max(axis=0)
+        residuals = np.exp(margins - top)
+        total = residuals.sum(axis=0)
+        residuals /= total
+        residuals[self._own] -= 1.0
+        value = (np.log(total) + top).sum() + 0.5 * self._penalty(theta, theta)
+        return _Point(theta, margins, float(value), residuals)
+
+    def gradient(self, point: _Point) -> Theta:
+        """Return the gradient in coefficients and intercepts."""
+        coefficients = point.residuals @ self.X + point.theta[:, :-1] / self.strength
+        return np.column_stack([coefficients, point.residuals.sum(axis=1)])
+
+    def inverse_hessian(self, point: _Point, steps: int) -> InverseHessian:
+        """Return a model of the inverse Hessian, after so many steps at this strength.
+
+        The first takes one weight for each class, ``w_k λ_j + 1/C``: λ_j is the scatter along axis j, and w_k the mean
+        curvature of the loss in the logit of class k, p(1−p). It costs nothing, and is enough where most rows are
+        uncertain. From where a strength needs tens of steps, the second is the Hessian itself but for what couples the
+        classes: ``Xᵀ diag(w_ik) X + 1/C`` for each class k, with the curvature of each row. It costs as much as tens of
+        steps, and saves hundreds where a weak penalty makes the curvatures of the rows unlike.
+        """
+        size = np.abs(point.residuals)
+        weights = (size - np.square(size)) * (self.classes / (self.classes - 1))  # so that equal p give 1/K
+        self._slow |= steps >= max(_REFRESH, self.X.shape[1] // 16)
+        return (self._slow and self._by_class(weights)) or self._by_axis(weights)
+
+    def _by_axis(self, weights: Float[np.ndarray, "classes n"]) -> InverseHessian:
+        weight = np.maximum(weights.mean(axis=1), _FLATTEST)[:, None]
+        diagonal = np.column_stack([weight * self.scatter + 1.0 / self.strength, weight * len(self.X)])
+
+        def apply(gradient: Theta) -> Theta:
+            out = gradient / diagonal
+            return np.asarray(out - out.mean(axis=0))
+
+        return apply
+
+    def _by_class(self, weights: Float[np.ndarray, "classes n"]) -> InverseHessian | None:
+        """Return None if the matrices are too large, or rounding leaves one without an inverse."""
+        own = 1 if self.classes == 2 else self.classes  # two classes have the same curvature
+        if own * (self.X.shape[1] + 1) ** 2 > _MOST:
+            return None
+        penalty = np.append(np.full(self.X.shape[1], 1.0 / self.strength), _FLATTEST * len(self.X))
+        factors = []
+        for row in np.sqrt(weights[:own]).astype(np.float32):
+            scaled = np.column_stack([self.X * row[:, None], row]).astype(np.float32)
+            matrix = (scaled.T @ scaled).astype(np.float64)
+            matrix[np.diag_indices_from(matrix)] *= 1 + _JITTER
+            try:
+                factors.append(linalg.cho_factor(matrix + np.diag(penalty), check_finite=False))
+            except linalg.LinAlgError:
+                return None
+
+        def apply(gradient: Theta) -> Theta:
+            parts = [linalg.cho_solve(factors[k % own], row, check_finite=False) for k, row in enumerate(gradient)]
+            return np.asarray(parts - np.mean(parts, axis=0))
+
+        return apply
+
+    def search(self, point: _Point, direction: Theta) -> _Point | None:
+        """Search along the direction, first by a Newton step; None if rounding allows no further progress."""
+        change = self.margins(direction)
+        slope = self._slope(point, direction, change)
+        if not slope < 0.0:
+            return None
+        weighted = point.residuals * change  # for the row's own class residuals are p − 1, but `change` is zero
+        curvature = np.vdot(weighted, change) - np.square(weighted.sum(axis=0)).sum()
+        length = -slope / float(curvature + self._penalty(direction, direction))
+        for _ in range(30):
+            trial = self.at(point.theta + length * direction, point.margins + length * change)
+            gain = point.value - trial.value
+            if gain >= -1e-4 * length * slope:
+                return trial
+            there = self._slope(trial, direction, change)
+            # Close to the optimum differences of the objective are rounding errors, so the slope decides.
+            if abs(there) <= 0.8 * abs(slope) and gain >= -_ROUNDING * abs(point.value):
+                return trial
+            # The objective is convex: the slope has changed sign, and its root lies in between.
+            length *= min(max(slope / (slope - there), 0.1), 0.7)
+        return None
+
+    def _slope(self, point: _Point, direction: Theta, change: np.ndarray) -> float:
+        return float(np.vdot(point.residuals, change) + self._penalty(point.theta, direction))
+
+    def _penalty(self, a: Theta, b: Theta) -> float:
+        return float(np.vdot(a[:, :-1], b[:, :-1])) / self.strength
+
+
+def _minimise(objective: _Objective, point: _Point, tol: float, max_iter: int) -> tuple[_Point, int, bool]:
+    """Take L-BFGS steps; return the last point, the steps, and whether they were enough."""
+    gradient = objective.gradient(point)
+    for steps in range(max_iter + 1):
+        if steps % _REFRESH == 0:
+            inverse = objective.inverse_hessian(point, steps)
+            pairs: deque[tuple[Theta, Theta, float]] = deque(maxlen=_MEMORY)  # steps, and changes of the gradient
+        decrement = max(float(np.vdot(gradient, inverse(gradient))), 0.0)
+        if math.sqrt(decrement / len(objective.X)) <= tol:
+            return point, steps, True
+        following = objective.search(point, _direction(gradient, pairs, inverse)) if steps < max_iter else None
+        if following is None:
+            break
+        before, gradient = gradient, objective.gradient(following)
+        step, change = following.theta - point.theta, gradient - before
+        if (product := float(np.vdot(step, change))) > 0.0:  # always but for rounding: the objective is strictly convex
+            pairs.append((step, change, product))
+        point = following
+    return point, steps, False
+
+
+def _direction(gradient: Theta, pairs: Sequence[tuple[Theta, Theta, float]], inverse: InverseHessian) -> Theta:
+    """Return the direction of descent of L-BFGS, by its recursion in two loops."""
+    q, factors = -gradient, []
+    for step, change, product in reversed(pairs):
+        factors.append(np.vdot(step, q) / product)
+        q -= factors[-1] * change
+    q = inverse(q)
+    for (step, change, product), factor in zip(pairs, reversed(factors), strict=True):
+        q += (factor - np.vdot(change, q) / product) * step
+    return q

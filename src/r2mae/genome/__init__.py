@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from r2mae.genome.batches import load_data
     from r2mae.genome.config import GenomeConfig
-    from r2mae.genome.data import load_data
     from r2mae.genome.domain import DOMAIN
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
     from r2mae.genome.store.alignment import AlignmentStore
@@ -29,7 +29,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "config": ("GenomeConfig",),
-        "data": ("load_data",),
+        "batches": ("load_data",),
         "domain": ("DOMAIN",),
         "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
         "r2mae.genome.store.alignment": ("AlignmentStore",),

@@ -1,11 +1,11 @@
 """The configuration of a run on a genome alignment. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, unknown
 from r2mae.fields import Fraction, NonNegative, PartialFraction, Range, Size
 from r2mae.genome.models import MODELS, GpnMsaSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
@@ -13,8 +13,6 @@ from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig,
 
 MOST_WINDOWS = 2000
 """Default of the most held-out windows that a model is measured on."""
-NO_SPECIES = "none"
-"""The value of `species` for no aligned species: a single sequence."""
 NO_VARIANTS: Mapping[str, Any] = {
     "variants": None,
     "label": None,
@@ -23,6 +21,8 @@ NO_VARIANTS: Mapping[str, Any] = {
     "contrasts": (),
 }
 """The fields of a measurement on variants, and their values where there are none."""
+NO_SPECIES = "none"
+"""The value of `species` for no aligned species: a single sequence."""
 HELD_OUT = "_held_out"
 """What scores of variants at positions that the model has not learned end in."""
 
@@ -79,6 +79,22 @@ class GenomeDataConfig(DataConfig):
     most_unknown: PartialFraction = 0.5  # a window needs a base that can be hidden
     reverse: Fraction = 0.5
 
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """All regions that are named."""
+        return (*self.validation_regions, *self.test_regions, *self.include, *self.exclude)
+
+    def aligned_species(self, known: Sequence[str]) -> tuple[str, ...]:
+        """Return the species that the model receives, of those of the store, the reference first."""
+        if NO_SPECIES in self.species:
+            return ()
+        for name in self.species:
+            if name == known[0]:
+                raise UserError(f"species names {name!r}, the reference, which is always used: omit it")
+            if name not in known:
+                raise unknown("species", name, known[1:])
+        return self.species or tuple(known[1:])
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.validation_regions and self.validation != GenomeDataConfig.validation:
@@ -120,6 +136,11 @@ class GenomeTaskConfig(TaskConfig):
     weight_track: str | None = None
     conservation: tuple[str, ...] = ()
     flip: Fraction = 0.5
+
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """The tracks that weigh positions."""
+        return (*self.conservation, *filter(None, [self.weight_track]))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
+from r2mae.domains.checks import check_transformer_step
 from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat
+from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.fingerprint import fingerprint
 from r2mae.genome import options
 from r2mae.genome.config import NO_VARIANTS, GenomeConfig
 from r2mae.genome.models import MODELS
@@ -17,8 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from r2mae.genome.data import GenomeData
+    from r2mae.genome.batches import GenomeData
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
+    from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.task import AlignmentTask
     from r2mae.training.initial import Origin
 
@@ -42,7 +46,7 @@ _COMMANDS = (
         options.Logits,
     ),
     *(
-        Command(f"data alignment {name}", text, f"r2mae.genome.store.commands:{function}", kind)
+        Command(f"data alignment {name}", text, f"r2mae.genome.store.build:{function}", kind)
         for name, text, function, kind in _ALIGNMENT
     ),
 )
@@ -53,6 +57,12 @@ def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> 
 
 
 _BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows at once need more than 80 GB
+
+
+def _store_of(config: GenomeConfig) -> "AlignmentStore":
+    from r2mae.genome.store.alignment import open_store
+
+    return open_store(config.data.source)
 
 
 class GenomeDomain(Domain):
@@ -119,29 +129,39 @@ class GenomeDomain(Domain):
         )
 
     def fingerprint(self, config: GenomeConfig) -> str:
-        """Return a fingerprint of the store, the track of weights and the BED files."""
-        from r2mae.genome.source import fingerprint_of
+        """Return a fingerprint of the store, the tracks of weights and the BED files.
 
-        return fingerprint_of(config)
+        A track that the store lacks is omitted: a store that is only used for evaluation needs none.
+        """
+        store = _store_of(config)
+        parts = [store.fingerprint, *filter(None, map(store.track_digest, config.task.tracks))]
+        files = [path for path in (Path(name).expanduser() for name in config.data.regions) if path.is_file()]
+        return "-".join([*parts, fingerprint(*files)] if files else parts)
 
     def check_source(self, config: GenomeConfig) -> None:
         """Refuse data that are not a store, without torch."""
-        from r2mae.genome.source import open_store
-
-        open_store(config.data.source)
+        _store_of(config)
 
     def check(self, config: GenomeConfig) -> None:
-        """Refuse data that are not a store, unknown species, tracks and regions, and wrong variants, without torch."""
-        from r2mae.genome.source import check
+        """Refuse what can be found wrong without torch: store, species, tracks, regions, memory and variants."""
+        from r2mae.genome.store.intervals import read_regions
         from r2mae.genome.variants.labelled import shape_of
 
-        check(config)
+        store, model = _store_of(config), config.model
+        config.data.aligned_species(store.species)
+        read_regions(config.data.regions, store.layout)
+        for track in config.task.tracks:
+            store.track(track)
+        if config.init is not None and not Path(config.init).is_dir():
+            raise UserError(f"{config.init} (init): there is no such folder: name a run, or a folder of weights")
+        inner = 4 * model.width if model.inner is None else model.inner
+        check_transformer_step(config, rows="windows", length="window", width=model.width, inner=inner)
         if config.evaluation.variants is not None:
             shape_of(config.evaluation)
 
     def load(self, config: GenomeConfig) -> "GenomeData":
         """Open the store of a run, and split it."""
-        from r2mae.genome.data import load_data
+        from r2mae.genome.batches import load_data
 
         return load_data(config)
 
@@ -208,7 +228,7 @@ class GenomeDomain(Domain):
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[GenomeConfig, GenomeData]":
         """Open another store for :meth:`evaluate`, with all of its windows as test data."""
-        from r2mae.genome.data import other_data, unweighted
+        from r2mae.genome.batches import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
         config = unweighted(config).replace(data=source, **none, **NO_VARIANTS)

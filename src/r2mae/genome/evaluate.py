@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from r2mae.errors import UserError
-from r2mae.genome.batches import WindowBatches
+from r2mae.genome.batches import GenomeData, WindowBatches, unweighted, windows_of
 from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
-from r2mae.genome.data import GenomeData, unweighted, windows_of
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.genome.source import open_store
+from r2mae.genome.store.alignment import open_store
 from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import BASES, LETTERS
 from r2mae.genome.task import AlignmentTask, HiddenBases

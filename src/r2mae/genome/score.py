@@ -1,54 +1,128 @@
 """``r2mae score-variants`` and ``r2mae logits``: apply a finished run to variants, and to each position of regions.
 
 The score of a substitution is log p(alt) − log p(ref) at its position, which is hidden, averaged over both strands.
+Every alternative of a site shares one prediction.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Float32
+import torch
+from jaxtyping import Float32, Int64
 
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
-from r2mae.files import check_output_is_not_source, exclusive, read_json, sync, write_json
+from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.genome.source import open_store
-from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import read_regions
-from r2mae.genome.store.sources import allocate
-from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import REASONS, substitutions
-from r2mae.genome.variants.files import Scored, check_output, open_variants, text_file
-from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
+from r2mae.genome.store.alignment import AlignmentStore, open_store
+from r2mae.genome.store.intervals import POSITION, SHIFT, read_regions
+from r2mae.genome.store.tokens import GAP, LETTERS, MASK, reverse_complement
+from r2mae.genome.variants.files import (
+    REASONS,
+    Scored,
+    Substitutions,
+    check_output,
+    open_variants,
+    substitutions,
+    text_file,
+)
 from r2mae.progress import counting_bar
+from r2mae.training.folder import RunFolder
+from r2mae.training.saving import load_model
 
 BLOCK = 4096
 """Rows that are scored and saved, or positions that are written, at a time."""
-
+ROWS = 128
+"""Windows of a forward pass."""
 _PLAN = "plan.json"
+
+Numbers = Int64[np.ndarray, " sites"]
+Logs = Float32[np.ndarray, "sites 4"]
+SiteLogs = Callable[[Numbers, Numbers], Logs]
+"""From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
+
+
+def site_scorer(
+    store: AlignmentStore,
+    model: AlignmentTransformer,
+    window: int,
+    *,
+    rows: int = ROWS,
+    progress: Callable[[int, int], None] | None = None,
+) -> SiteLogs:
+    """Return what predicts the hidden base of sites, as a mean of both strands, `rows` windows at a time.
+
+    On each strand the window has the site at column ``window // 2``. At an end of the contig it is moved inwards, and
+    the site has another column. Of a contig that is shorter than the window it holds all, and is unknown behind it. The
+    strands' windows mirror each other: a genome and its reverse complement have the same scores. Species of the model
+    that the store lacks raise a UserError. `progress` is called with the number of sites done and the total.
+    """
+    step, device = max(rows // 2, 1), next(model.parameters()).device
+    columns = store.columns(model.species)
+
+    def score(contigs: Numbers, positions: Numbers) -> Logs:
+        found = np.empty((len(contigs), 4), np.float32)
+        for first in range(0, len(contigs), step):
+            part = slice(first, first + step)
+            found[part] = score_some(contigs[part], positions[part])
+            if progress is not None:
+                progress(min(part.stop, len(contigs)), len(contigs))
+        return found
+
+    @torch.no_grad()
+    def score_some(contigs: Numbers, positions: Numbers) -> Logs:
+        sizes = store.lengths[contigs]
+        mirrored = sizes - 1 - positions
+        starts, others = window_start(positions, sizes, window), window_start(mirrored, sizes, window)
+        forward = store.windows(contigs, starts, window)
+        backward = reverse_complement(store.windows(contigs, sizes - others - window, window))
+        tokens = torch.from_numpy(np.concatenate([forward, backward]))
+        places = torch.from_numpy(np.concatenate([positions - starts, mirrored - others]))[:, None]
+        target, aligned = tokens[:, :, 0].long().scatter(1, places, MASK), tokens[:, :, 1:]
+        if columns is not None:
+            aligned = aligned[:, :, columns]
+        logits, _ = model(target.to(device), aligned.contiguous().to(device), places.to(device))
+        plus, minus = logits[:, 0].float().log_softmax(-1).cpu().chunk(2)
+        return np.asarray((plus + minus.flip(1)) / 2)
+
+    return score
+
+
+def window_start(positions: Numbers, sizes: Numbers, length: int) -> Numbers:
+    """Return where windows begin: half a window before the position, moved into the contig if it can."""
+    return np.asarray(np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0)))
+
+
+def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
+    """Return log p(alt) − log p(ref) of substitutions, NaN where there is a reason; a site is predicted once."""
+    scores = np.full(len(found.reasons), np.nan, np.float32)
+    left = np.flatnonzero(found.reasons == 0)
+    if len(left):
+        sites, whose = np.unique(found.places[left], return_inverse=True)
+        table = logs(sites >> SHIFT, sites & POSITION)
+        scores[left] = table[whose, found.alts[left]] - table[whose, found.refs[left]]
+    return scores
 
 
 def _open_run(
     run: str | Path, data: str | None, device: str, batch_size: int
 ) -> tuple[AlignmentTransformer, AlignmentStore, SiteLogs, str]:
     """Return a finished run's model, its own store or another, predictions there, and the fingerprint of the model."""
-    from r2mae.genome.domain import DOMAIN
-    from r2mae.training.folder import RunFolder
-    from r2mae.training.saving import load_model
-
     if batch_size < 2:
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
-    folder = RunFolder(run)
-    if (found := folder.read_config().get("domain")) != DOMAIN.name:
-        raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {DOMAIN.name}")
-    config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
+    folder, domain = RunFolder(run), get_domain("genome")
+    if (found := folder.read_config().get("domain")) != domain.name:
+        raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {domain.name}")
+    config, _, model = load_model(folder.path, domain, device=device, unmasked=True)
     store = open_store(data or config.data.source)
     if data is None:
-        folder.check_data(config.data.source, DOMAIN.fingerprint(config))
+        folder.check_data(config.data.source, domain.fingerprint(config))
     logs = site_scorer(store, model, config.data.window, rows=batch_size)
     return model, store, logs, fingerprint(folder.weights, folder.model_file)
 
@@ -89,7 +163,7 @@ def score_variants(
     Returns
     -------
     dict
-        Number of variants for each of :data:`r2mae.genome.variants.alleles.REASONS`; those of "" have a score.
+        Number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have a score.
     """
     output, path = Path(output).expanduser(), Path(variants).expanduser()
     source = open_variants(path)
@@ -97,9 +171,7 @@ def score_variants(
     check_output_is_not_source(output, path)
     source.check_column(column)
     model, store, logs, model_fingerprint = _open_run(run, data, device, batch_size)
-    total = alleles = 0
-    for block in source.blocks(BLOCK):
-        total, alleles = total + len(block.rows), alleles + len(block.alleles)
+    total = sum(len(block.rows) for block in source.blocks(BLOCK))
     plan = {
         "variants": fingerprint(path),
         "model": model_fingerprint,
@@ -110,53 +182,43 @@ def score_variants(
     }
     counts = np.zeros(len(REASONS), np.int64)
 
-    def scored(saved: Float32[np.ndarray, " n"]) -> Iterator[Scored]:
-        rows, done = 0, 0
+    def scored(saved: IO[bytes]) -> Iterator[Scored]:
+        rows = 0
         for block in source.blocks(BLOCK):
-            found = substitutions(block.alleles, store)
-            scores = saved[done : done + len(block.alleles)]
-            if np.isinf(scores).any():
-                scores[:] = scores_of(found, logs)
-            yield block, scores, found.reasons
+            found, place, size = substitutions(block.alleles, store), saved.tell(), 4 * len(block.alleles)
+            finished = saved.read(size)
+            if len(finished) < size:
+                finished = scores_of(found, logs).tobytes()
+                saved.seek(place)
+                saved.write(finished)
+                os.fsync(saved.fileno())
+            yield block, np.frombuffer(finished, np.float32), found.reasons
             counts[:] += np.bincount(found.reasons, minlength=len(REASONS))
-            rows, done = rows + len(block.rows), done + len(block.alleles)
+            rows += len(block.rows)
             if progress is not None:
                 progress(rows, total)
 
-    with _saved_scores(output, plan, alleles) as saved:
+    with _saved_scores(output, plan) as saved:
         source.write(output, column, scored(saved))
     return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
 @contextmanager
-def _saved_scores(output: Path, plan: dict[str, Any], size: int) -> Iterator[Float32[np.ndarray, " n"]]:
-    """Yield the scores of all alternatives, mapped from a file, infinite where one is missing.
+def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[IO[bytes]]:
+    """Yield the file of the finished scores, whose hidden folder next to `output` is deleted if no error occurs.
 
-    Its hidden folder next to `output` is deleted if no error occurs. Scores of another plan (other variants, another
-    model) and damaged ones are deleted. If another process writes this output, a UserError is raised.
+    Scores of another plan (other variants, another model) are deleted. If another process writes this output, a
+    UserError is raised.
     """
     folder = output.with_name(f".{output.name}.scores")
-    file = folder / "scores.npy"
     with exclusive(output):
-        saved = _mapped(file, size) if read_json(folder / _PLAN) == plan else None
-        if saved is None:
+        if read_json(folder / _PLAN) != plan:
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            allocate(file, np.float32, size)[:] = np.inf
-            sync(file)  # before the plan says that they are there
             write_json(folder / _PLAN, plan)
-            saved = np.load(file, mmap_mode="r+")
-        yield saved
+        (folder / "scores").touch()
+        with (folder / "scores").open("r+b", buffering=0) as saved:
+            yield saved
         shutil.rmtree(folder)
-
-
-def _mapped(file: Path, size: int) -> Float32[np.ndarray, " n"] | None:
-    """Map saved scores; None if the file is missing or damaged."""
-    try:
-        found: np.ndarray = np.load(file, mmap_mode="r+")
-    except (OSError, ValueError):
-        return None
-    return found if found.shape == (size,) and found.dtype == np.float32 else None
 
 
 def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from r2mae.images.data import ImageSet, Splits, load_images, load_splits
     from r2mae.images.domain import DOMAIN
     from r2mae.images.models.mlp import MLPAutoencoder
-    from r2mae.images.models.vit_mae.model import VisionTransformerMAE
-    from r2mae.images.models.vit_mae.task import PatchTask
+    from r2mae.images.models.vit_mae.model import PatchTask, VisionTransformerMAE
     from r2mae.images.patches import (
         normalised,
         patch_loss,
@@ -51,8 +50,7 @@ __getattr__, __dir__ = lazy_exports(
         "config": ("ImagesConfig",),
         "data": ("ImageSet", "Splits", "load_images", "load_splits"),
         "r2mae.images.models.mlp": ("MLPAutoencoder",),
-        "r2mae.images.models.vit_mae.model": ("VisionTransformerMAE",),
-        "r2mae.images.models.vit_mae.task": ("PatchTask",),
+        "r2mae.images.models.vit_mae.model": ("PatchTask", "VisionTransformerMAE"),
         "patches": (
             *("normalised", "patch_loss", "patchify", "restore"),
             *("standardised", "take_patches", "unpatchify"),

@@ -3,14 +3,12 @@
 Every number is a pure function of the key, and of an image's row in the global batch: an image is changed alike in
 every process, worker and resumed run. Draws are made on the host; the arithmetic runs on the device of the images.
 
-RandAugment (Cubuk et al. 2019) makes two random changes of shape or colour to every image. The fifteen changes are
-those of the default "increasing" set, in which a larger magnitude always changes more; the defaults are MAE's:
-magnitude 9 of 10 with a standard deviation of 0.5, and each of two changes made half of the time. Differences to the
-version on PIL images: pixels are floats between 0 and 1, and rotations, shears and shifts interpolate bilinearly.
+RandAugment (Cubuk et al. 2019) makes two random changes of shape or colour to every image, of the fifteen of timm's
+"increasing" set, with MAE's defaults: magnitude 9 of 10 with a standard deviation of 0.5, and each of the two made half
+of the time. Differences to the version on PIL images: pixels are floats, and warps interpolate bilinearly.
 
 A mixture has the same λ, and the same box, for all images of a mini-batch, as in MAE. Images are mixed in pairs, rows 0
-and 1, 2 and 3 and so on of the global batch: so the mixtures do not depend on micro-batches and processes. The order of
-the data is random, and so are the pairs.
+and 1, 2 and 3 and so on of the global batch, so the mixtures do not depend on micro-batches and processes.
 """
 
 import math
@@ -25,8 +23,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from r2mae.images.decode import DecodedImages, decode, header, in_threads
-from r2mae.images.image_set import AnyImages
+from r2mae.images.arrays import AnyImages
+from r2mae.images.files import DecodedImages, decode, header, in_threads
 from r2mae.images.patches import MEAN
 from r2mae.images.task import scaled
 from r2mae.masking.keys import Key, uniforms, words
@@ -43,6 +41,7 @@ Planes = Float[Tensor, "batch channels height width"]
 Amounts = Float[Tensor, "batch 1 1 1"]
 Targets = Float[Tensor, "batch classes"]
 Boxes = Int64[np.ndarray, "batch 4"]
+Change = Callable[[Planes, Amounts], Planes]
 Matrix = tuple[tuple[Tensor | float, ...], tuple[Tensor | float, ...]]
 Box = tuple[int, int, int, int]
 
@@ -85,25 +84,16 @@ def augment(images: Tensor, targets: Tensor, key: Key, config: "FinetuneConfig")
 def crop_flip(
     images: Pixels, size: int | tuple[int, int], key: Key, *, scale: tuple[float, float] = (0.2, 1.0), flip: bool = True
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Crop a random rectangle of every image (:func:`random_boxes`), resize it, and flip half of the images.
-
-    `size` is the side of the crops, or their height and width, in pixels; `scale` the smallest and largest fraction of
-    the image's area. The result has values from 0 to 1, on the device of `images`.
-    """
-    height, width = images.shape[1:3]
-    boxes = random_boxes(len(images), (height, width), key, scale=scale)
+    """Crop a random rectangle of every image (:func:`random_boxes`), :func:`resize` it, and flip half of the images."""
+    boxes = random_boxes(len(images), tuple(images.shape[1:3]), key, scale=scale)
     return resize(images, size, boxes, draw_flips(len(images), key) if flip else None)
 
 
 def crops_of_originals(
     images: AnyImages, rows: Int64[np.ndarray, " batch"], key: Key, *, scale: tuple[float, float] = (0.2, 1.0)
 ) -> UInt8[np.ndarray, "batch height width channels"]:
-    """Crop a random rectangle of the original of every image, and resize it, bicubic with antialiasing, by Pillow.
-
-    `images` are decoded on access, and their shape is that of the crops; see :func:`crop_flip`.
-    """
-    if not isinstance(images, DecodedImages):
-        raise TypeError(f"{images!r} are not decoded from files on access")
+    """Crop a random rectangle of the original of every image to the shape of `images`, by Pillow."""
+    assert isinstance(images, DecodedImages)
     height, width, channels = images.shape[1:]
     how = replace(images.how, resize=None, resize_mode="squash", draft=False)
     made = np.empty((len(rows), *images.shape[1:]), np.uint8)
@@ -118,7 +108,8 @@ def crops_of_originals(
         crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
         made[number] = np.asarray(crop).reshape(made.shape[1:])
 
-    in_threads(cut, len(rows))
+    for error in in_threads(cut, len(rows)).values():
+        raise error
     return made
 
 
@@ -132,22 +123,16 @@ def random_flip(images: Tensor, key: Key) -> Tensor:
 
 
 def draw_flips(count: int, key: Key) -> Bool[np.ndarray, " count"]:
-    """Draw which of `count` images, beginning at ``key.row``, :func:`random_flip` flips."""
+    """Draw which of `count` images are flipped."""
     flips: np.ndarray = words(key.fold("flip"), count, 1)[:, 0] >> np.uint64(63) == 1
     return flips
 
 
-def random_boxes(
-    count: int,
-    image: tuple[int, int],
-    key: Key,
-    *,
-    scale: tuple[float, float] = (0.2, 1.0),
-) -> Boxes:
+def random_boxes(count: int, image: tuple[int, ...], key: Key, *, scale: tuple[float, float] = (0.2, 1.0)) -> Boxes:
     """Draw the crops of `count` images of one size (height, width): left, top, width and height in pixels.
 
-    Area and aspect are drawn up to ten times, until the rectangle, in whole pixels, fits into the image; then its
-    position is drawn. If none fits, the crop is the largest centred rectangle with an aspect within the limits.
+    `scale` is the smallest and largest fraction of the area. Area and aspect are drawn up to ten times, until the
+    rectangle fits into the image. If none fits, the crop is the largest centred rectangle of a permitted aspect.
     """
     height, width = image
     draws = uniforms(key.fold("crop"), count, 2 * _ATTEMPTS + 2)
@@ -176,10 +161,9 @@ def resize(
 ) -> Float32[Tensor, "batch _height _width channels"]:
     """Resize a rectangle of every image, bicubic with antialiasing, along one axis after the other; 0 to 1, clipped.
 
-    The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels; as
-    there, pixels next to the rectangle have a part in its rim. `size` is a side, or height and width, in pixels;
-    `boxes` are as from :func:`random_boxes`, by default the whole images; `flip` says which results are flipped left to
-    right.
+    The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels.
+    `size` is a side, or height and width, in pixels; `boxes` are as from :func:`random_boxes`, by default the whole
+    images; `flip` says which results are flipped left to right.
     """
     tall, wide = (size, size) if isinstance(size, int) else size
     batch, height, width, _ = images.shape
@@ -204,10 +188,7 @@ class _Taps(NamedTuple):
 def _kernel_taps(
     start: Int64[np.ndarray, " batch"], length: Int64[np.ndarray, " batch"], source: int, size: int
 ) -> _Taps:
-    """Return the taps of Keys' cubic kernel (a = −½) for ranges of an axis of `source` pixels.
-
-    For antialiasing, the kernel is wider by the factor by which pixels are reduced.
-    """
+    """Return the taps of Keys' cubic kernel (a = −½), wider where pixels are reduced, for ranges of an axis."""
     step = (length / size)[:, None]
     wider = np.maximum(step, 1)
     centres = start[:, None] + (np.arange(size) + 0.5) * step
@@ -304,7 +285,7 @@ def _posterize(images: Planes, amount: Amounts) -> Planes:
     return ((images * 255).round() / step).floor() * step / 255
 
 
-def _blend(other: Callable[[Planes], Tensor]) -> Callable[[Planes, Amounts], Planes]:
+def _blend(other: Callable[[Planes], Tensor]) -> Change:
     """Return a change that moves images away from another version of them, or towards it."""
 
     def changed(images: Planes, amount: Amounts) -> Planes:
@@ -328,9 +309,7 @@ def _smooth(images: Planes) -> Tensor:
     return torch.where(pad(torch.ones_like(inner), (1, 1, 1, 1)) > 0, pad(inner, (1, 1, 1, 1)), images)
 
 
-def _warp(
-    matrix: Callable[[Tensor, float], Matrix],
-) -> Callable[[Planes, Amounts], Planes]:
+def _warp(matrix: Callable[[Tensor, float], Matrix]) -> Change:
     """Return a change that takes every pixel from another place; outside the image is ImageNet's mean colour.
 
     ``matrix(value, aspect)`` returns the rows of the affine map, for coordinates from −1 to 1.
@@ -352,7 +331,7 @@ def _rotation(value: Tensor, aspect: float) -> Matrix:
     return (angle.cos(), -angle.sin() / aspect, 0), (angle.sin() * aspect, angle.cos(), 0)
 
 
-OPERATIONS: dict[str, Callable[[Planes, Amounts], Planes]] = {
+OPERATIONS: dict[str, Change] = {
     "auto-contrast": _auto_contrast,
     "equalize": _equalize,
     "invert": lambda images, amount: 1 - images,
@@ -384,18 +363,17 @@ def mix(
 ) -> tuple[Tensor, Tensor]:
     """Mix every image with its partner, by mixup or by cutmix; one of them for all of them, each half of the time.
 
-    `mixup` and `cutmix` are the α of the Beta(α, α) that λ is drawn from; 0 for none. All images of the global batch
-    share λ. Targets are λ of the own plus 1 − λ of the partner's, where λ is the share of the own image: for cutmix one
-    minus the area of the box that remained inside the image.
+    `mixup` and `cutmix` are the α of the Beta(α, α) that λ is drawn from; 0 for none. Targets are λ of the own plus
+    1 − λ of the partner's; for cutmix, 1 − λ is the area of the box as far as it is inside the image.
     """
-    if len(images) % 2 or key.row % 2:
-        raise ValueError(f"mixing needs pairs, not {len(images)} images from row {key.row} on")
+    from scipy.special import betaincinv
+
     key = key.fold("mix")
     cut = cutmix > 0 and (mixup == 0 or key.fold("cut").uniform() < 0.5)
     alpha = cutmix if cut else mixup
     if alpha == 0:
         return images, targets
-    share = beta(alpha, key.fold("share").uniform())
+    share = float(betaincinv(alpha, alpha, key.fold("share").uniform()))
     others = _swap_pairs(images)
     if cut:
         top, left, bottom, right = cut_box(images.shape[1], images.shape[2], share, key.fold("box"))
@@ -407,18 +385,8 @@ def mix(
     return mixed, targets * share + _swap_pairs(targets) * (1 - share)
 
 
-def beta(alpha: float, uniform: float) -> float:
-    """Return the quantile of Beta(α, α) at `uniform`, a random number in [0, 1)."""
-    from scipy.special import betaincinv
-
-    return float(betaincinv(alpha, alpha, uniform))
-
-
 def cut_box(height: int, width: int, share: float, key: Key) -> Box:
-    """Return the box that is cut out, as (top, left, bottom, right), the last two exclusive.
-
-    It has 1 − `share` of the area around a random centre, as far as it is in the image.
-    """
+    """Return the box of 1 − `share` of the area around a random centre: top, left, and exclusive bottom and right."""
     side = math.sqrt(1 - share)
     tall, wide = int(height * side), int(width * side)
     row, column = int(key.fold("row").uniform() * height), int(key.fold("column").uniform() * width)
@@ -432,10 +400,9 @@ def _swap_pairs(rows: Tensor) -> Tensor:
 
 
 def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
-    """Fill a random rectangle of some images (0 to 1) with noise, each pixel and channel its own (Zhong et al. 2017).
+    """Fill a random rectangle of some images (0 to 1) with normal noise, 0.5 ± 0.25 (Zhong et al. 2017).
 
-    The rectangle has 2 % to a third of the area and an aspect ratio from 0.3 to 3.3. The noise is standard normal
-    around the middle of the range of standardised pixels: 0.5 ± 0.25 for pixels from 0 to 1.
+    The rectangle has 2 % to a third of the area and an aspect ratio from 0.3 to 3.3.
     """
     key = key.fold("erase")
     draws = uniforms(key, len(images), 1 + 4 * _ATTEMPTS)
@@ -455,10 +422,7 @@ def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
 
 
 def erased_box(height: int, width: int, draws: Float[np.ndarray, "attempts 4"]) -> Box | None:
-    """Return the first rectangle within the image, or None.
-
-    Numbers in [0, 1) give area, aspect, row and column of each attempt.
-    """
+    """Return the first rectangle within the image, or None, by numbers for area, aspect, row and column."""
     low, high = map(math.log, _ERASED_ASPECTS)
     for area, shape, row, column in draws.tolist():
         size = (ERASED[0] + area * (ERASED[1] - ERASED[0])) * height * width

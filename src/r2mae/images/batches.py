@@ -11,14 +11,12 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from r2mae.errors import UserError
+from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
-from r2mae.images.formats import memory_limit
-from r2mae.images.image_set import AnyImages, in_chunks
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.config import RunConfig
-from r2mae.training.ranks import local_processes
 from r2mae.training.task import Batches, Data
 
 Augment = Literal["none", "crop-flip"]
@@ -76,10 +74,9 @@ class ImageData(Data):
 
 
 def reading_of(config: RunConfig) -> dict[str, Any]:
-    """Return how a configuration says that images are read, as fields of :class:`r2mae.images.decode.Reading`."""
+    """Return how a configuration says that images are read, as fields of :class:`r2mae.images.files.Reading`."""
     data = {name: getattr(config.data, name) for name in ("resize", "resize_mode", "skip_broken", "draft")}
-    limit = memory_limit() // local_processes(config.machine.devices)  # each of them reads the images
-    return {**data, "cache": config["cache"], "max_bytes": limit}
+    return {**data, "cache": config["cache"]}
 
 
 def load_data(config: ImagesConfig) -> ImageData:
@@ -125,11 +122,11 @@ def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     config.model.check_shape(images.shape)
     settings = config.model.architecture()
     made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.task.exact}
-    return {**made, "fill": mean_colour(images.images)} if config.task.fill == "mean" else made
+    return {**made, "fill": mean_image(images.images)} if config.task.fill == "mean" else made
 
 
-def mean_colour(images: AnyImages) -> list[float]:
-    """Return the mean pixel of images for each channel, 0 to 1."""
-    total = sum((chunk.sum(axis=(0, 1, 2), dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
+def mean_image(images: AnyImages) -> list[float]:
+    """Return the mean of each place and colour over the images, flat, 0 to 1, to six decimals."""
+    total = sum((chunk.sum(axis=0, dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
     scale = 255.0 if images.dtype == np.uint8 else 1.0
-    return [float(value) / scale for value in np.asarray(total / math.prod(images.shape[:3]))]
+    return [round(value, 6) for value in (np.asarray(total) / (scale * images.shape[0])).ravel().tolist()]

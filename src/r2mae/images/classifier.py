@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
 from r2mae.errors import UserError
+from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import augment, crops_of_originals, soft_targets
 from r2mae.images.batches import check_classes, reading_of, training_rows
 from r2mae.images.config import FinetuneConfig, weights_of
 from r2mae.images.data import ImageSet, Splits, load_splits
-from r2mae.images.decode import DecodedImages
 from r2mae.images.evaluate import outputs_of
-from r2mae.images.image_set import StoredImages
+from r2mae.images.files import DecodedImages
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, unmasked_states
 from r2mae.images.patches import patchify, standardised
@@ -30,8 +30,6 @@ from r2mae.masking.masks import RatioLike
 from r2mae.training.folder import RunFolder
 from r2mae.training.task import Batches, Corrupted, Data, Output, ParameterGroup
 
-IMAGES, TARGETS = "images", "targets"
-"""Entries of a batch: images, and soft labels."""
 TOP = 5
 _BATCH = 256  # of evaluation
 
@@ -40,10 +38,9 @@ Factors = Float[Tensor, "batch layers 2"]
 
 
 class Classifier(nn.Module, ABC):
-    """A classifier: :meth:`features` of images, then a linear layer, the head.
+    """A classifier: :meth:`features` of images, then a linear layer, the head, whose fresh weights have a `deviation`.
 
-    `deviation` is that of the fresh weights of the head, `depth` the number of layers below it whose learning rates
-    differ.
+    `depth` is the number of layers below it whose learning rates differ.
     """
 
     def __init__(self, width: int, classes: int, *, deviation: float, depth: int) -> None:
@@ -62,10 +59,7 @@ class Classifier(nn.Module, ABC):
         """Return the layer of a parameter, from 0 (lowest) to :attr:`depth` (the head)."""
 
     def factors(self, rows: int, key: Key) -> Factors | None:
-        """Return the factors of the parts of layers in a training step; None for a model that skips no layers.
-
-        ``key.row`` is the row of the first of `rows` images in the global batch.
-        """
+        """Return the factors of the parts of layers in a training step; None for a model that skips no layers."""
         return None
 
     def forward(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch classes"]:
@@ -155,14 +149,10 @@ class ClassificationTask(ImageTask[Classifier]):
         check_images(name, shape, self.shape)
 
     def corrupt(self, batch: Any, ratio: RatioLike, key: Key) -> Corrupted:
-        """Return the batch, a mapping with :data:`IMAGES` and :data:`TARGETS`: it is augmented and mixed already.
-
-        The model draws the layers to skip from the key. The draws of an image depend on its row in the global batch,
-        not on the number of processes and micro-batches.
-        """
-        images = batch[IMAGES]
+        """Return the images and soft labels of a batch, augmented and mixed already, with the key of layers to skip."""
+        images = batch["images"]
         everything = torch.ones(len(images), dtype=torch.bool, device=images.device)
-        return Corrupted((scaled(images), key), everything, batch[TARGETS], entries=len(images))
+        return Corrupted((scaled(images), key), everything, batch["targets"], entries=len(images))
 
     def forward(self, model: Classifier, corrupted: Corrupted) -> Output:
         """Return the logits."""
@@ -180,10 +170,9 @@ class ClassificationTask(ImageTask[Classifier]):
         return model.features(scaled(batch))
 
     def parameter_groups(self, model: Classifier, config: FinetuneConfig) -> list[ParameterGroup]:
-        """Return the parameters that are trained, the head's first.
+        """Return the parameters, the head's first; the rate of a layer is `layer_decay` times that of the one above.
 
-        The learning rate of a layer is `layer_decay` times that of the layer above it. Weight decay applies to matrices
-        only, not to biases, norms, the class token and position embeddings.
+        Weight decay applies to matrices only, not to biases, norms, the class token and position embeddings.
         """
         found: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
         for name, parameter in model.named_parameters():
@@ -197,10 +186,7 @@ class ClassificationTask(ImageTask[Classifier]):
 
 @dataclass(frozen=True, eq=False)
 class LabelledBatches(Batches):
-    """Images with soft labels, those of some rows, a batch at a time; a tensor is on the device where batches are made.
-
-    The configuration says how images are augmented and mixed; by default not at all.
-    """
+    """Images with soft labels, of some rows, augmented and mixed as a configuration says; a tensor is on a GPU."""
 
     images: np.ndarray | StoredImages | Tensor
     labels: Int64[np.ndarray, " n"]
@@ -225,26 +211,25 @@ class LabelledBatches(Batches):
         targets = soft_targets(labels, self.classes, 0.0 if config is None else config.smoothing)
         if config is not None:
             images, targets = augment(images, targets, key, config)
-        return {IMAGES: images, TARGETS: targets}
+        return {"images": images, "targets": targets}
 
     def on_device(self, device: torch.device) -> "LabelledBatches":
         """Move the images to a GPU, which then augments them, unless they need more than a quarter of its memory.
 
-        The limit is on the GPU's total memory, not on its free memory: augmented values of a CPU and a GPU differ in
-        the last bits, and a run that resumes next to another one must not change.
+        The limit is on the total memory, not on the free: augmented values of a CPU and a GPU differ in the last bits,
+        and a run that resumes next to another one must not change.
         """
-        if device.type != "cuda" or not isinstance(self.images, np.ndarray):
+        images = self.images
+        if device.type != "cuda" or not isinstance(images, np.ndarray):
             return self
-        if self.images.nbytes > torch.cuda.mem_get_info(device)[1] // 4:
-            return self
-        return replace(self, images=torch.from_numpy(np.ascontiguousarray(self.images)).to(device))
+        fits = images.nbytes <= torch.cuda.mem_get_info(device)[1] // 4
+        return replace(self, images=torch.from_numpy(np.ascontiguousarray(images)).to(device)) if fits else self
 
 
 class FinetuneData(Data):
     """The data of a fine-tuning run, with `splits` if they are read already.
 
-    Each part is read on access: evaluation needs no pretrained model. Access raises a UserError for images without two
-    classes or of another size than the model's, and for weights that have changed.
+    Each part is read on access, as evaluation needs no pretrained model.
     """
 
     def __init__(self, config: FinetuneConfig, splits: Splits | None = None) -> None:
@@ -305,11 +290,7 @@ def _labelled(images: ImageSet, rows: Int64[np.ndarray, " m"], config: FinetuneC
 
 
 def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
-    """Measure a classifier on images without augmentation.
-
-    The scores are ``top1``; ``top5``, if there are more than five classes; and ``cross_entropy`` in nats. Logits that
-    are not finite raise a UserError.
-    """
+    """Return ``top1``, ``cross_entropy`` in nats and, of more than five classes, ``top5``, without augmentation."""
     assert images.labels is not None
     logits = torch.from_numpy(outputs_of(lambda batch: model(scaled(batch)), model, images, _BATCH))
     labels = torch.from_numpy(images.labels)

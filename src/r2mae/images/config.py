@@ -73,7 +73,7 @@ class ImagesTaskConfig(TaskConfig):
     exact : bool
         Hide a fixed count of pixels in each image (the rounded one), instead of each pixel independently.
     fill : {"zero", "mean"}
-        Value of hidden pixels: black, or the mean of the training pixels, for each colour.
+        Value of hidden pixels: black, or the mean of the training images at the same place.
     """
 
     exact: bool = False
@@ -287,8 +287,7 @@ class FinetuneConfig(RunConfig):
 def recipe(architecture: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults for a pretrained model: fields of :class:`FinetuneConfig` by name.
 
-    They are those of MAE's published commands, which differ from Table 9 of the MAE paper for ViT-B, ViT-L and ViT-H.
-    MAE has no recipe for other models, nor for vision transformers smaller than ViT-B; these are ours.
+    They are those of MAE's published commands, which differ from Table 9 of its paper; of models that MAE lacks, ours.
     """
     if architecture["model"] != "vit-mae":
         return {"layer_decay": 1.0, "drop_path": 0.0}
@@ -305,13 +304,7 @@ def warmup_epochs(epochs: float) -> float:
 
 
 def weights_of(run: str | Path) -> str:
-    """Return the first digits of the SHA-256 of a finished run's weights.
-
-    Raises
-    ------
-    UserError
-        For a folder without a finished run.
-    """
+    """Return the first digits of the SHA-256 of a finished run's weights."""
     folder = RunFolder(run)
     folder.read_config()
     if not folder.trained:

@@ -15,20 +15,16 @@ from jaxtyping import Int64, UInt8
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
-from r2mae.images.attributes import find_tables, read_tables
-from r2mae.images.decode import Reading, array_to_square
-from r2mae.images.folder import log_others, read_folder
-from r2mae.images.formats import check_memory, read_npy, read_npz, reading
-from r2mae.images.image_set import ImageSet, Part, Parts, StoredImages, image_sets, in_chunks
-from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed, warn
+from r2mae.images import arrays, files, folders
+from r2mae.images.arrays import ImageSet, Part, Parts, StoredImages, reading
+from r2mae.images.files import SUFFIXES, File, Folder, Reading, is_archive, warn
 from r2mae.images.sets import SETS
-from r2mae.images.shards import is_numbered, is_shard, read_shards
 from r2mae.masking.keys import Key, permutation
 
 __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
 
 TEST_FRACTION = 0.2
-_FILES = (".npy", ".npz", *ARCHIVES)
+_FILES = (".npy", ".npz", *files.ARCHIVES)
 _PATHS = "the path of a folder of images, a .tar, a .npy or a .npz"
 
 
@@ -52,12 +48,12 @@ def load_images(source: str | Path, **reading: Any) -> Parts:
     Parameters
     ----------
     source : str or Path
-        A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folder.read_folder`), of
-        images with attributes (:mod:`~r2mae.images.attributes`), or of shards (:mod:`~r2mae.images.shards`); an archive
-        of images, a .npy or a .npz (:mod:`~r2mae.images.formats`). A name takes precedence over a path of that name,
+        A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folders.read_folder`), of
+        images with attributes (:mod:`~r2mae.images.folders`), or of shards (:mod:`~r2mae.images.folders`); an archive
+        of images, a .npy or a .npz (:mod:`~r2mae.images.arrays`). A name takes precedence over a path of that name,
         with a line; ``./name`` is the path.
     **reading
-        Fields of :class:`r2mae.images.decode.Reading`. `cache`, `skip_broken` and `draft` have no effect on arrays.
+        Fields of :class:`r2mae.images.files.Reading`. `cache`, `skip_broken` and `draft` have no effect on arrays.
 
     Raises
     ------
@@ -160,10 +156,10 @@ def _is_named(source: str | Path) -> bool:
 def _read_named(name: str, how: Reading) -> Parts:
     paths = list(locate(SETS[name]).values())
     if name == "digits":
-        return image_sets(name, [_digits()])
+        return arrays.image_sets(name, [_digits()])
     if name == "mnist":
         parts = zip(paths[::2], paths[1::2], strict=True)
-        return image_sets(
+        return arrays.image_sets(
             name, [(Part(str(one), _read_idx(labels)), _read_idx(one)[..., None]) for one, labels in parts]
         )
     # The archive of the images, and next to it the table of their attributes, if they have any.
@@ -171,21 +167,21 @@ def _read_named(name: str, how: Reading) -> Parts:
 
 
 def _read_folder(path: Path, how: Reading) -> Parts:
-    name, folder = path.resolve().name, list_folder(path)
+    name, folder = path.resolve().name, files.list_folder(path)
     while not folder.direct() and len(inside := folder.folders()) == 1:  # as archives unpack to
         (folder,) = inside.values()
     archives = [Path(folder.place, one) for one in folder.direct() if is_archive(one)]
     if not archives or folder.images():
         return _read_listing(name, folder, how)
-    shards = [archive for archive in archives if is_numbered(archive.name)]
+    shards = [archive for archive in archives if folders.is_numbered(archive.name)]
     if len(shards) > 1:
         others = folder.files.keys() - {shard.name for shard in shards}
-        log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
-        return read_shards(name, shards, how)
+        folders.log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
+        return folders.read_shards(name, shards, how)
     if len(archives) > 1:
-        names = listed([archive.name for archive in archives])
+        names = files.listed([archive.name for archive in archives])
         raise UserError(f"{path}: holds several archives ({names}): give the one that is meant")
-    return _read_archive(name, archives[0], how, folder.files if find_tables(folder) else {})
+    return _read_archive(name, archives[0], how, folder.files if folders.find_tables(folder) else {})
 
 
 def _read_file(path: Path, how: Reading) -> Parts:
@@ -193,9 +189,9 @@ def _read_file(path: Path, how: Reading) -> Parts:
     if is_archive(path.name):
         return _read_archive(name, path, how)
     if suffix == ".npy":
-        return image_sets(name, [(Part(str(path)), read_npy(path, max_bytes=how.max_bytes))])
+        return arrays.image_sets(name, [(Part(str(path)), arrays.read_npy(path))])
     if suffix == ".npz":
-        return read_npz(name, path, max_bytes=how.max_bytes)
+        return arrays.read_npz(name, path)
     if suffix in SUFFIXES:
         raise UserError(f"{path}: is a single image: give the folder that holds the images")
     raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
@@ -203,16 +199,16 @@ def _read_file(path: Path, how: Reading) -> Parts:
 
 def _read_archive(name: str, path: Path, how: Reading, next_to: Mapping[str, File] = MappingProxyType({})) -> Parts:
     """Read an archive, and tables of attributes next to it."""
-    archive = list_archive(path, max_bytes=how.max_bytes)
-    if is_numbered(path.name) and is_shard(archive):
-        return read_shards(name, [path], how)
+    archive = files.list_archive(path)
+    if folders.is_numbered(path.name) and folders.is_shard(archive):
+        return folders.read_shards(name, [path], how)
     return _read_listing(name, Folder(archive.place, {**next_to, **archive.files}), how)
 
 
 def _read_listing(name: str, folder: Folder, how: Reading) -> Parts:
     """Read the files of a folder or an archive."""
-    tables = find_tables(folder)
-    return read_folder(name, folder, how) if tables is None else read_tables(name, *tables, how)
+    tables = folders.find_tables(folder)
+    return folders.read_folder(name, folder, how) if tables is None else folders.read_tables(name, *tables, how)
 
 
 def _digits() -> tuple[Part, np.ndarray]:
@@ -247,9 +243,9 @@ def _resized(source: str | Path, part: ImageSet, how: Reading) -> ImageSet:
     if side is None or part.shape[:2] == (side, side):
         return part
     shape, start = (len(part), side, side, part.shape[2]), 0
-    check_memory(source, math.prod(shape) * part.images.dtype.itemsize, how.max_bytes, "give a smaller --resize")
+    arrays.check_memory(source, math.prod(shape) * part.images.dtype.itemsize, "give a smaller --resize")
     squares = np.empty(shape, part.images.dtype)
-    for chunk in in_chunks(part.images):
-        squares[start : start + len(chunk)] = array_to_square(chunk, side, how.resize_mode)
+    for chunk in arrays.in_chunks(part.images):
+        squares[start : start + len(chunk)] = files.array_to_square(chunk, side, how.resize_mode)
         start += len(chunk)
     return replace(part, images=squares)

@@ -66,20 +66,20 @@ _FORMATS = (
     ModelFormat(
         "transformers",
         "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
-        "r2mae.images.weight_conversion.export:to_transformers",
+        "r2mae.images.weights:to_transformers",
         options=Exporting,
         examples=("runs/vit --to transformers -o vit_mae",),
     ),
     ModelFormat(
         "timm",
         "the encoder for timm's VisionTransformer, .safetensors or .pth",
-        "r2mae.images.weight_conversion.export:to_timm",
+        "r2mae.images.weights:to_timm",
         examples=("runs/vit --to timm -o vit.safetensors",),
     ),
     ModelFormat(
         "mae",
         "a checkpoint of the original MAE, .pth",
-        "r2mae.images.weight_conversion.export:to_mae",
+        "r2mae.images.weights:to_mae",
         options=Exporting,
         examples=("runs/vit --to mae -o mae.pth --encoder",),
     ),
@@ -171,7 +171,7 @@ class ImagesDomain(Domain):
         """Load the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
-        from r2mae.images.weight_conversion.load import load_initial_weights
+        from r2mae.images.weights import load_initial_weights
 
         return load_initial_weights(config.init, model)
 
@@ -183,8 +183,7 @@ class ImagesDomain(Domain):
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ImageTask, nn.Module]":
         """Make the task and a fresh model."""
-        made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
-        return made
+        return build_model(MODELS, architecture)
 
     evaluation_support = ("items", "kept", "progress")
 
@@ -203,11 +202,7 @@ class ImagesDomain(Domain):
         progress: Callable[[int, int], None] | None = None,
         items: "ItemRecorder | None" = None,
     ) -> dict[str, float]:
-        """Measure a pretrained model on the test images; with fine-tuning, in a run folder next to `kept`.
-
-        `progress` receives the steps of the logistic probe and of fine-tuning, `items` the scores of single test
-        images.
-        """
+        """Measure a pretrained model on the test images; with fine-tuning, in a run folder next to `kept`."""
         from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
@@ -247,17 +242,9 @@ class ImagesDomain(Domain):
         return baseline_scores(config, name, data, **options)
 
     def load_other_data(
-        self,
-        config: ImagesConfig,
-        source: str,
-        architecture: Mapping[str, Any],
-        **reading: Any,
+        self, config: ImagesConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[ImagesConfig, ImageData]":
-        """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
-
-        `reading` are options of reading, by default those of the run. Images of a size that the model does not accept
-        raise a UserError.
-        """
+        """Read other images for :meth:`evaluate`, by default as the run's; the probe is fitted on their training part."""
         from r2mae.images.task import check_images
 
         config = _read_as(config, source, reading)
@@ -283,18 +270,9 @@ class ImagesDomain(Domain):
         return complete(task, model, data, hidden, bn_statistics=config.re_estimates_statistics)
 
     def embed(
-        self,
-        config: ImagesConfig,
-        task: "ImageTask",
-        model: "nn.Module",
-        source: str,
-        **reading: Any,
+        self, config: ImagesConfig, task: "ImageTask", model: "nn.Module", source: str, **reading: Any
     ) -> "dict[str, np.ndarray]":
-        """Embed a set of images, read as :meth:`load_other_data` does.
-
-        The arrays are `embedding`; `split` (0 training, 1 test, 2 official validation), the run's for its data, else
-        the official one, if there is one; `labels` and the names of the `classes` that they index, if there are any.
-        """
+        """Embed a set of images, read as :meth:`load_other_data` does; the arrays are those of :attr:`command_line`."""
         import numpy as np
 
         from r2mae.images.batches import reading_of
@@ -302,7 +280,7 @@ class ImagesDomain(Domain):
         from r2mae.images.evaluate import embed_set
 
         there = _read_as(config, source, reading)
-        how = {**reading_of(there), "max_bytes": None}
+        how = reading_of(there)
         if self.fingerprint(there) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]

@@ -20,11 +20,10 @@ from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.spectrum import spectrum_scores
+from r2mae.images.arrays import StoredImages, fits_memory, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.formats import memory_limit
-from r2mae.images.image_set import StoredImages, in_chunks
 from r2mae.images.task import ImageTask, PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import (
@@ -66,11 +65,10 @@ def evaluate(
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
-    `config`, `task`, `model` and `data` are those of the run. The probe is the paper's (a new layer, Adam, 15 epochs),
-    or logistic regression with cross-validated strength, whose finished fits and all fits `progress` receives. With
-    `bn_statistics`, by default those of the configuration, batch statistics are re-estimated on training images:
-    unmasked ones for the probe and the unmasked error, masked ones at each ratio for the masked error. `items` records
-    the scores of :data:`ITEM_METRICS` for single test images.
+    The probe is the paper's (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength, whose
+    finished fits and all fits `progress` receives. With `bn_statistics`, by default the configuration's, batch
+    statistics are re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at
+    each ratio for the masked error. `items` records the :data:`ITEM_METRICS` of single test images.
 
     Returns
     -------
@@ -112,23 +110,22 @@ def embedding_scores(
     `embed` returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1. Above
     `most` numbers of all embeddings of a part, neighbours and spectrum are left out.
     """
-    test = embed(splits.test)
-    attributes = splits.train.attributes is not None and splits.test.attributes is not None
-    train = embed(splits.train) if splits.has_classes or attributes else None
+    test, labels, attributes = embed(splits.test), splits.train.labels, splits.train.attributes
+    train = embed(splits.train) if splits.has_classes or attributes is not None else test
     predicted: dict[str, np.ndarray] = {}
     scores: dict[str, float] = {}
-    if train is not None and splits.train.labels is not None and splits.has_classes:
-        predicted["probe_accuracy"] = _probe_predictions(probe, train, splits.train.labels, test, seed, progress)
+    if labels is not None and splits.has_classes:
+        predicted["probe_accuracy"] = _probe_predictions(probe, train, labels, test, seed, progress)
         if train.size <= most:
-            predicted["knn_accuracy"] = knn_predict(_floats(train), splits.train.labels, _floats(test))
-    for name, labels in predicted.items():
-        right = labels == splits.test.labels
+            predicted["knn_accuracy"] = knn_predict(_floats(train), labels, _floats(test))
+    for name, found_labels in predicted.items():
+        right = found_labels == splits.test.labels
         scores[name] = float(right.mean())
         if items is not None:
             items.add(name, right.astype(np.float32))
-    if train is not None and splits.train.attributes is not None and splits.test.attributes is not None:
-        head = fit_attributes(train, splits.train.attributes, seed=seed)
-        found = score_attributes(head.logits(test), splits.test.attributes, splits.train.attributes)
+    if attributes is not None and splits.test.attributes is not None:
+        head = fit_attributes(train, attributes, seed=seed)
+        found = score_attributes(head.logits(test), splits.test.attributes, attributes)
         if found is not None:  # an attribute has both values in training and in test images
             scores |= {"attribute_accuracy": found.accuracy, "attribute_accuracy_raw": found.raw}
             scores["attribute_auroc"] = found.auroc
@@ -155,10 +152,7 @@ def _probe_predictions(
 
 def _floats(features: np.ndarray) -> Float32[np.ndarray, "n d"]:
     """Return bytes as floats from 0 to 1, and floats unchanged."""
-    if features.dtype != np.uint8:
-        return features
-    made: np.ndarray = as_floats(torch.from_numpy(features)).numpy()
-    return made
+    return as_floats(torch.from_numpy(features)).numpy() if features.dtype == np.uint8 else features
 
 
 def in_batches(images: ImageBatches, most: int = _BATCH, device: Any = "cpu") -> Iterator[tuple[slice, Tensor]]:
@@ -216,14 +210,12 @@ def complete(
     rows = np.arange(min(_EXAMPLES, len(test)))
     if test.labels is not None:
         rows = np.sort(np.unique(test.labels, return_index=True)[1])[:_EXAMPLES]
-    device = next(model.parameters()).device
-    batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), device)
+    batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), next(model.parameters()).device)
     with re_estimated_statistics(task, model, data.train, ratio, wanted=bn_statistics), evaluating(model):
         made = task.complete(model, batch, ratio, Key.root(0).fold("example masks"))
     if made is None:
         return None
-    original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
-    return Examples(original, masked, completed, ratio)
+    return Examples(*(tensor.float().cpu().numpy() for tensor in made), ratio)
 
 
 def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
@@ -267,10 +259,9 @@ def baseline_scores(
 ) -> dict[str, float]:
     """Score a baseline as :func:`evaluate` scores a model, as far as its scores apply.
 
-    ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal components
-    of the training images as the representation is wide; it fills in nothing, so it has no error at hidden pixels.
-    ``mean``: the mean training image as the prediction of every image; no embedding. ``gaussian``: hidden pixels are
-    predicted from the kept ones (:mod:`r2mae.evaluation.gaussian`); no embedding.
+    ``pixels`` are an embedding without reconstruction. ``pca`` has as many components of the training images as the
+    representation is wide, and fills in nothing. ``mean`` predicts the mean training image, ``gaussian`` hidden pixels
+    from the kept ones (:mod:`r2mae.evaluation.gaussian`); neither is an embedding.
     """
     identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
@@ -278,17 +269,18 @@ def baseline_scores(
     if name == "pixels":
         if items is not None:
             read_all(items.recording(test))
-        parts = [data.splits.train.images, data.splits.test.images]
-        stored = [images for images in parts if isinstance(images, StoredImages)]
+        stored = [
+            part.images for part in (data.splits.train, data.splits.test) if not isinstance(part.images, np.ndarray)
+        ]
         size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
-        if size > memory_limit():
+        if not fits_memory(size):
             warn_once(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
     if name == "gaussian":
         size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
-        if size > memory_limit():
+        if not fits_memory(size):
             warn_once(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
             return {}
         gaussian = _GaussianImages(data.train.unaugmented)
@@ -296,9 +288,8 @@ def baseline_scores(
         return masked_scores(task, gaussian, test, items=items)
     model = fit_components(data.train.unaugmented, config.model.latent if name == "pca" else 0, seed=config.seed)
     task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
-    scores: dict[str, float] = {}
+    scores = masked_scores(task, model, test, items=items) if name == "mean" else {}
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
-        scores = masked_scores(task, model, test, items=items) if name == "mean" else {}
         scores["clean_mse"] = clean_mse(task, model, test, items)
     if items is not None and (name == "pca" or not scores):
         read_all(items.recording(test))  # items are identified by what an evaluation reads
@@ -348,8 +339,7 @@ class Components(PixelAutoencoder):
 def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> Components:
     """Compute the mean of images, and as many principal axes, or all along which they vary, in batches.
 
-    The same images give the same axes, also in sign. Images of more than 4,096 numbers give theirs by a sample of at
-    most 4,096 images, drawn by the seed.
+    Images of more than 4,096 numbers give their axes by a sample of at most 4,096 images, drawn by the seed.
     """
     everything = np.arange(len(images))
     total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images, everything)), np.float64(0))

@@ -206,11 +206,6 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     """Return the configuration of fine-tuning `run`: the given options, and the model's recipe for the others.
 
     `data` is a named set or a path; by default the pretraining data.
-
-    Raises
-    ------
-    UserError
-        If `run` is no finished pretraining run of images, its model has no classifier, or an option does not apply.
     """
     folder = RunFolder(run)
     fields = folder.read_config()
@@ -250,8 +245,7 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tune into a run folder, evaluate, and return and write ``results.json``; finished parts are not repeated.
 
-    `splits` are its images, if they are read already. With `alone`, this process trains on its own, even if torchrun
-    started several.
+    `splits` are its images, if they are read already. With `alone`, this process trains on its own, also under torchrun.
     """
     from r2mae.images.classifier import FinetuneData
     from r2mae.training.pretrain import pretrain
@@ -274,9 +268,8 @@ def finetune_scores(
     """Fine-tune a finished run in a subfolder of its run folder; return ``finetune_top1`` and so on.
 
     `config` is that of the run, or of its evaluation on other data, and `splits` are its images. Batches have 256
-    images, or fewer if an epoch would have fewer than eight; with the `finetune_recipe` "mae" they are those of
-    :data:`MAE_BATCH`. `kept` is the file ``evaluation.json`` of the run folder: a finished run next to it is not
-    repeated, and a half-finished one resumes. `progress` receives the number of finished steps, and of all.
+    images, or fewer if an epoch would have fewer than eight, or are those of :data:`MAE_BATCH`. The run is next to
+    `kept`, the file ``evaluation.json`` of the run folder. `progress` receives the finished steps, and all.
     """
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")

@@ -115,9 +115,15 @@ def as_pixels(standard: Float[Tensor, "*some channels"]) -> Float[Tensor, "*some
 
 @lru_cache(maxsize=16)
 def _scale_and_shift(channels: int, from_bytes: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    mean, deviation = np.array(MEAN), np.array(DEVIATION)
-    if channels != len(MEAN):
-        mean, deviation = np.full(channels, mean.mean()), np.full(channels, deviation.mean())
+    mean, deviation = mean_and_deviation(channels)
     scale = 1 / deviation / (255 if from_bytes else 1)
     made = [torch.tensor(one, dtype=torch.float32, device=device) for one in (scale, -mean / deviation)]
     return made[0], made[1]
+
+
+def mean_and_deviation(channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ImageNet's mean and deviation of each colour, or for another number of channels their means."""
+    mean, deviation = np.array(MEAN), np.array(DEVIATION)
+    if channels == len(MEAN):
+        return mean, deviation
+    return np.full(channels, mean.mean()), np.full(channels, deviation.mean())

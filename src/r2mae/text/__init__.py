@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from r2mae.text.batches import TextData, TokenBatches, load_data
+    from r2mae.text.batches import TextData, TokenBatches, TokenStore, load_data, open_store
+    from r2mae.text.checkpoint import save_pretrained
     from r2mae.text.config import TextConfig
     from r2mae.text.documents import read_documents
-    from r2mae.text.export import save_pretrained
-    from r2mae.text.store import TokenStore, open_store
     from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 __all__ = [
@@ -29,11 +28,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "batches": ("TextData", "TokenBatches", "load_data"),
+        "batches": ("TextData", "TokenBatches", "TokenStore", "load_data", "open_store"),
+        "checkpoint": ("save_pretrained",),
         "config": ("TextConfig",),
         "documents": ("read_documents",),
-        "export": ("save_pretrained",),
-        "store": ("TokenStore", "open_store"),
         "tokenizer": ("TextTokenizer", "load_tokenizer", "train_bpe"),
     },
     __all__,

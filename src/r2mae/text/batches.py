@@ -1,24 +1,224 @@
-"""Batches of tokens for the training loop: a packed stream, cut into rows of equal length."""
+"""The token store, a corpus that is tokenised once as a flat memory-mapped array, and its batches for training.
 
-from collections.abc import Sequence
+A batch has rows of equal length, cut from the packed stream of documents.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int64
-from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
+from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae.masking.keys import Key, permutation
 from r2mae.progress import counting_bar
 from r2mae.text.checkpoint import checkpoint_architecture, checkpoint_folder
-from r2mae.text.config import PAPER_PRESETS, PRETRAINED, TextConfig
-from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
-from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
+from r2mae.text.config import PRETRAINED, TextConfig
+from r2mae.text.documents import Corpus, corpus_of, reading
+from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 from r2mae.training.task import Batches, Data
+
+TOKENS, OFFSETS, META = "tokens.bin", "documents.npy", "meta.json"
+FORMAT = 3
+_BLOCK = 1 << 19  # characters that are tokenised at a time
+_MANY_UNKNOWN = 0.05  # share of unknown tokens from which the tokenizer hardly fits the text
+_TOO_FEW_DOCUMENTS = (
+    "holds too few documents to hold some out: set documents apart by blank lines, add some, or give --validation 0"
+)
+
+Progress = Callable[[int, int | None], None]
+"""Called with the number of characters tokenised and the total, or None if that is unknown."""
+
+
+class TokenStore:
+    """A tokenised corpus on disk; every document is <s> tokens </s>. It is pickled as a path.
+
+    Parameters
+    ----------
+    folder : path
+        Folder with tokens.bin, documents.npy and meta.json. A UserError is raised if they do not fit each other.
+
+    Attributes
+    ----------
+    tokens : uint16 or uint32 ndarray
+        All tokens, mapped from the file, document after document.
+    offsets : int64 ndarray
+        Where documents begin in `tokens`, and the end of the last: one more than documents; mapped.
+    vocab_size, unknown : int
+        Size of the vocabulary; number of tokens that the tokenizer does not know.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        with self.reading():
+            meta = json.loads((self.folder / META).read_text("utf-8"))
+            if meta["format"] != FORMAT:
+                raise ValueError(f"{META} is not of format {FORMAT}")
+            self.vocab_size, self.unknown = int(meta["vocab_size"]), int(meta["unknown"])
+            # Plain arrays over the maps: indexing a memmap costs more than it reads.
+            self.tokens = np.asarray(np.memmap(self.folder / TOKENS, _dtype(self.vocab_size), mode="r"))
+            self.offsets = np.asarray(np.lib.format.open_memmap(self.folder / OFFSETS, mode="r"))
+            if self.offsets[0] != 0 or self.offsets[-1] != len(self.tokens) or (np.diff(self.offsets) < 2).any():
+                raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"TokenStore({str(self.folder)!r}: {len(self.tokens):,} tokens in {len(self):,} documents)"
+
+    def __reduce__(self) -> tuple[type["TokenStore"], tuple[Path]]:
+        return TokenStore, (self.folder,)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of its files into one line."""
+        return reading(f"the token store {self.folder}", "delete the folder, and it is made again")
+
+
+def open_store(
+    source: str | Path,
+    tokenizer: TextTokenizer,
+    *,
+    column: str = "text",
+    split: str = "train",
+    progress: Progress | None = None,
+) -> TokenStore:
+    """Open the tokenised copy of a corpus in the cache; the first call makes it.
+
+    The copy is found by the content of corpus and tokenizer, wherever their files are. It gets its name when it is
+    complete. If two processes need the same copy, the second waits for the first. `progress` is called after every
+    block of documents; for other parameters see :func:`r2mae.text.documents.corpus_of`. Text that looks like a special
+    token, such as "<mask>", is encoded as text.
+    """
+    corpus = corpus_of(source, column=column, split=split)
+    found = corpus.fingerprint()
+    folder = _cached("tokens", found, tokenizer.fingerprint)
+    with create_once(folder) as unfinished:
+        if unfinished is not None:
+            _tokenise(corpus, tokenizer, unfinished, progress)
+            if corpus.fingerprint() != found:
+                raise UserError(f"{corpus.name} changed while it was read: run the same command again")
+    return TokenStore(folder)
+
+
+def corpus_tokenizer(
+    source: str | Path, vocab_size: int, *, column: str = "text", split: str = "train", limit: int = 1 << 30
+) -> TextTokenizer:
+    """Load the byte-level BPE of a corpus; the first call trains it on the first `limit` characters."""
+    corpus = corpus_of(source, column=column, split=split)
+    folder = _cached("tokenizers", corpus.fingerprint(), str(vocab_size), str(limit))
+
+    def beginning() -> Iterator[str]:
+        read = 0
+        for document in corpus.documents():
+            yield document
+            read += len(document)
+            if read >= limit:
+                return
+
+    with create_once(folder) as unfinished:
+        if unfinished is not None:
+            train_bpe(beginning(), vocab_size).save(unfinished)
+    return load_tokenizer(folder)
+
+
+def encoded(
+    documents: Iterator[str], tokenizer: TextTokenizer, dtype: np.dtype[Any]
+) -> Iterator[tuple[np.ndarray, Int64[np.ndarray, " n"]]]:
+    """Tokenise documents in their order, in the threads of the library.
+
+    Text that looks like a special token is encoded as text. `dtype` is wide enough for the vocabulary.
+
+    Yields
+    ------
+    tokens : ndarray
+        <s> tokens </s> of each document in a block, concatenated.
+    lengths : int64 ndarray
+        Tokens of each document, including <s> and </s>.
+    """
+    # Unless it is set, each process that is forked later prints a warning.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    backend = tokenizer.literal()
+    for block in _blocks(documents):
+        ids = [one.ids for one in backend.encode_batch_fast(block, add_special_tokens=False)]
+        lengths = np.array([len(one) + 2 for one in ids], np.int64)
+        framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
+        yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
+
+
+def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str | None:
+    """Return a line on the share of a corpus's tokens that are unknown to the tokenizer, from 5 % on.
+
+    `tokens` counts all, with <s> and </s> of each document. A UserError is raised if all are unknown, so that no token
+    can be hidden.
+    """
+    words = tokens - 2 * documents
+    if 0 < words == unknown:
+        raise UserError(
+            f"{name}: every token is unknown to the tokenizer, and none can be hidden: give another --tokenizer, or "
+            "omit it to have one trained"
+        )
+    if unknown < _MANY_UNKNOWN * words:
+        return None
+    return f"{name}: {unknown / words:.0%} of the tokens are unknown to the tokenizer, which hardly fits this text"
+
+
+def _cached(kind: str, *parts: str) -> Path:
+    content = "\0".join((str(FORMAT), *parts)).encode()
+    return cache_folder() / kind / hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:
+    block: list[str] = []
+    size = 0
+    for document in documents:
+        block.append(document)
+        size += len(document)
+        if size >= _BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: Progress | None) -> None:
+    """Write a store."""
+    lengths: list[Int64[np.ndarray, " n"]] = []
+    done = unknown = 0
+
+    def read() -> Iterator[str]:
+        nonlocal done
+        for document in corpus.documents():
+            done += len(document)
+            yield document
+
+    with (folder / TOKENS).open("wb") as file:
+        for tokens, counts in encoded(read(), tokenizer, _dtype(tokenizer.vocab_size)):
+            file.write(tokens.data)
+            lengths.append(counts)
+            unknown += 0 if tokenizer.unk_id is None else int((tokens == tokenizer.unk_id).sum())
+            if progress is not None:
+                progress(done, corpus.size)
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    np.save(folder / OFFSETS, offsets, allow_pickle=False)
+    write_json(folder / META, {"format": FORMAT, "vocab_size": tokenizer.vocab_size, "unknown": unknown})
+
+
+def _dtype(vocab_size: int) -> np.dtype[Any]:
+    """Return the type of tokens of a vocabulary, little-endian."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32).newbyteorder("<")
 
 
 class TokenBatches(Batches):
@@ -39,20 +239,15 @@ class TokenBatches(Batches):
 
     def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
         self.store, self.length = store, length
-        offsets = store.offsets()
         chosen = np.arange(len(store)) if documents is None else np.unique(documents)
         # Neighbouring documents make one segment of the file.
         first = np.flatnonzero(np.diff(chosen, prepend=-2) != 1)
         last = np.append(first[1:], len(chosen)) - 1
-        starts, sizes = offsets[chosen[first]], offsets[chosen[last] + 1] - offsets[chosen[first]]
-        self._ends: Int64[np.ndarray, " segments"] = np.cumsum(sizes)  # in the stream
-        self._shift: Int64[np.ndarray, " segments"] = starts - (self._ends - sizes)  # from stream to file
+        starts, ends = store.offsets[chosen[first]], store.offsets[chosen[last] + 1]
+        self._ends: Int64[np.ndarray, " segments"] = np.cumsum(ends - starts)  # in the stream
+        self._shift: Int64[np.ndarray, " segments"] = ends - self._ends  # from stream to file
         self.documents = len(chosen)
-        self.tokens = int(sizes.sum())
-        self._windows: np.ndarray | None = None  # at every token of the file
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_windows": None}
+        self.tokens = int((ends - starts).sum())
 
     def __repr__(self) -> str:
         return f"TokenBatches({len(self):,} sequences of {self.length} tokens)"
@@ -62,25 +257,20 @@ class TokenBatches(Batches):
         return self.tokens // self.length
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Int64[Tensor, "batch length"]:
-        """Return these rows; the key has no effect.
-
-        Raises
-        ------
-        UserError
-            If the store has changed since it was opened.
-        """
+        """Return these rows; the key has no effect. A UserError is raised for tokens outside the vocabulary."""
         rows = np.asarray(indices, dtype=np.int64)
         if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")
         starts = rows * self.length
         segments = np.searchsorted(self._ends, starts, side="right")
-        if self._windows is None:
-            self._windows = sliding_window_view(self.store.tokens, self.length)
+        tokens = self.store.tokens
+        # At every token of the file; numpy's sliding_window_view takes as long as a batch.
+        windows = np.ndarray((len(tokens) - self.length + 1, self.length), tokens.dtype, tokens, 0, 2 * tokens.strides)
         # The last rows of segments continue in others, and may begin too late for a window.
-        found = self._windows[np.minimum(starts + self._shift[segments], len(self._windows) - 1)].astype(np.int64)
+        found = windows[np.minimum(starts + self._shift[segments], len(windows) - 1)].astype(np.int64)
         for row in np.flatnonzero(starts + self.length > self._ends[segments]):
             inside = starts[row] + np.arange(self.length)
-            found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
+            found[row] = tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
         if found.size and (largest := int(found.max())) >= self.store.vocab_size:
             with self.store.reading():
                 raise ValueError(f"token {largest:,} is not in its vocabulary of {self.store.vocab_size:,}")
@@ -114,13 +304,7 @@ class TextData(Data):
         return f"TextData({self.store!r}, train={self.train!r}, validation={self.validation!r})"
 
 
-def load_data(
-    config: TextConfig,
-    *,
-    tokenizer: TextTokenizer | None = None,
-    hold_out: bool = True,
-    cache: str | Path | None = None,
-) -> TextData:
+def load_data(config: TextConfig, *, tokenizer: TextTokenizer | None = None, hold_out: bool = True) -> TextData:
     """Read a corpus, tokenised once, and split its documents; the split depends on the seed.
 
     Parameters
@@ -131,17 +315,10 @@ def load_data(
         That of a run, in place of the configuration's.
     hold_out : bool
         Otherwise all documents are both training and validation data.
-    cache : path, optional
-        Folder of tokenised corpora, by default :func:`r2mae.cache.cache_folder`.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
     if config.model.name == PRETRAINED and config.init is None:
         raise UserError(f"the model {PRETRAINED} is the checkpoint of init, which is missing: give --init PATH")
-    options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
+    options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split}
     if tokenizer is None and config.init is not None:
         tokenizer = load_tokenizer(checkpoint_folder(config.init))
     elif tokenizer is None and config.data.tokenizer is not None:
@@ -157,10 +334,7 @@ def load_data(
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
     """Split the documents into training and, with `hold_out`, validation documents by the configuration.
 
-    Raises
-    ------
-    UserError
-        If the documents of either part do not fill a row, or no token is known to the tokenizer.
+    A UserError is raised if the documents of either part do not fill a row, or no token is known to the tokenizer.
     """
     length, tokens, validation = config.data.sequence_length, len(store.tokens), None
     train = TokenBatches(store, length)
@@ -175,12 +349,7 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         validation = TokenBatches(store, length, held_out)
     if not len(train):
         raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
-    own = config.preset in PAPER_PRESETS and config.data.tokenizer is None
     notes = [
-        f"{config.preset} with a BPE of {tokenizer.vocab_size:,} tokens that is trained on the corpus: the paper's is "
-        "RoBERTa's (--tokenizer FacebookAI/roberta-base fetches it)"
-        if own
-        else None,
         unknown_note(config.data.source, store.unknown, tokens, len(store)),
         f"{tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
         f"({train.tokens % length} tokens at the end are omitted); "
@@ -198,15 +367,10 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
 
 
-_TOO_FEW_DOCUMENTS = (
-    "holds too few documents to hold some out: set documents apart by blank lines, add some, or give --validation 0"
-)
-
-
 def _validation_documents(store: TokenStore, config: TextConfig) -> Int64[np.ndarray, " held"]:
     """Return the documents to hold out: the fraction of the configuration, but enough to fill a row."""
     order = permutation(Key.root(config.seed).fold("validation"), len(store))
-    lengths = np.diff(store.offsets())[order]
+    lengths = np.diff(store.offsets)[order]
     enough = int(np.searchsorted(np.cumsum(lengths), config.data.sequence_length)) + 1
     count = max(round(config.data.validation * len(store)), enough)
     if count >= len(store):

@@ -1,14 +1,22 @@
-"""Checkpoints that a run continues (`init`): a folder or a name of the Hugging Face Hub. Nothing is unpickled."""
+"""Checkpoints of transformers: those that a run continues (`init`), and finished runs that are written as one.
 
+A checkpoint is a folder or a name of the Hugging Face Hub. Nothing is unpickled.
+"""
+
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from r2mae.cache import create_once
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
-from r2mae.text.formats import reading
+from r2mae.text.documents import reading
 from r2mae.text.models.pretrained import PretrainedModel, config_of, config_text
+from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
+from r2mae.training.saving import load_model
 
 if TYPE_CHECKING:
     from r2mae.text.tokenizer import TextTokenizer
@@ -20,13 +28,7 @@ _HINT = "name a folder or a model of the Hub that AutoModelForMaskedLM opens"
 
 
 def checkpoint_folder(init: str) -> Path:
-    """Return the folder of a checkpoint; one of the Hub is fetched, unless that was done before.
-
-    Raises
-    ------
-    UserError
-        If there is no such checkpoint, or it lacks a configuration or weights.
-    """
+    """Return the folder of a checkpoint; one of the Hub is fetched, unless that was done before."""
     folder = Path(init)
     if not folder.is_dir():
         with reading(f"checkpoint {init}", _HINT):
@@ -45,11 +47,8 @@ def checkpoint_folder(init: str) -> Path:
 def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) -> dict[str, Any]:
     """Return what a run's architecture holds of a checkpoint, whose weights are not read.
 
-    Raises
-    ------
-    UserError
-        If it is no masked language model, larger than its files, too short for `length` tokens, or of another
-        tokenizer.
+    A UserError is raised if it is no masked language model, larger than its files, too short for `length` tokens, or of
+    another tokenizer.
     """
     import torch
     from safetensors import safe_open
@@ -82,10 +81,7 @@ def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) 
 def load_checkpoint(init: str, model: nn.Module) -> Origin:
     """Load the weights of a checkpoint into its fresh model.
 
-    Raises
-    ------
-    UserError
-        If files are damaged, lack weights, such as those of the head, or have others in their place.
+    A UserError is raised if files are damaged, lack weights, such as those of the head, or have others in their place.
     """
     import torch
     from transformers import AutoModelForMaskedLM
@@ -117,3 +113,21 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
 
 def _weight_files(folder: Path) -> list[Path]:
     return next((files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern)))), [])
+
+
+def save_pretrained(run: str | Path, output: str | Path) -> str:
+    """Write a finished run as a folder that ``AutoModelForMaskedLM``, ``AutoModel`` and similar classes load.
+
+    The folder has config.json, model.safetensors and the tokenizer's files; it appears when it is complete. A UserError
+    is raised if the run is not finished, damaged or of another domain, or the folder exists.
+    """
+    _, _, model = load_model(run, get_domain("text"))
+    assert isinstance(model, PretrainedModel)
+    found = RunFolder(run)
+    with create_once(Path(output)) as unfinished:
+        if unfinished is None:
+            raise UserError(f"{output} exists already: name a new folder, or remove this one")
+        shutil.copyfile(found.weights, unfinished / found.weights.name)
+        for name, text in model.side_files(found.description.architecture).items():
+            (unfinished / name).write_text(text, encoding="utf-8")
+    return "AutoModelForMaskedLM and AutoTokenizer load it with from_pretrained"

@@ -1,6 +1,5 @@
 """The configuration of a run on text. Neither torch nor transformers."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.config import DataConfig, EvaluationConfig, Layer, OptimizerConfig, RunConfig, TaskConfig
 
-PAPER_PRESETS = ("roberta-medium", "roberta-base")
-"""Presets that are models of the paper, with its vocabulary."""
 PAPER_VOCABULARY = 50_265
 Split = Literal["train", "validation", "test", "all"]
 """Parts of a corpus."""
@@ -24,7 +21,7 @@ PRETRAINED = "pretrained"
 CONTINUED: Mapping[str, Any] = {"lr": 1e-4, "batch_size": 256}
 """Defaults of continued pretraining."""
 ROBERTA = "roberta-50265"
-"""The value of `tokenizer` for RoBERTa's own byte-level BPE, wherever its files are."""
+"""The value of `tokenizer` for RoBERTa's own byte-level BPE: of files of the data folder, or of the Hub."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +37,10 @@ class TextDataConfig(DataConfig):
         files named after validation or test are not read.
     tokenizer : str, optional
         A tokenizer.json, a folder with a tokenizer's files, a Hugging Face name, or roberta-50265, which is RoBERTa's
-        own (the presets roberta-medium and roberta-base use it if it is on this machine); by default a byte-level BPE
-        that is trained on the corpus.
+        own (that of the presets roberta-medium and roberta-base); by default, or with null, a byte-level BPE that is
+        trained on the corpus.
     vocab_size : int
-        Vocabulary of a trained tokenizer (50,265 with roberta-medium and roberta-base). With these two presets, any
-        other size trains a tokenizer.
+        Vocabulary of a trained tokenizer (50,265 with roberta-medium and roberta-base).
     sequence_length : int
         Tokens of a sequence (paper: 128).
     """
@@ -145,14 +141,8 @@ class TextConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        data = self.data
-        if self.init is not None:
-            self._check_init(self.init)
-        if self.preset in PAPER_PRESETS and data.tokenizer == ROBERTA and data.vocab_size != PAPER_VOCABULARY:
-            object.__setattr__(self, "data", dataclasses.replace(data, tokenizer=None))
-
-    def _check_init(self, init: str) -> None:
-        """Refuse what a checkpoint determines; make a path absolute, for use from any folder."""
+        if (init := self.init) is None:
+            return
         if self.model.name != PRETRAINED:
             raise UserError(f"init is for the model {PRETRAINED}, not for {self.model.name}: omit the model")
         if self.preset is not None or self.data.tokenizer is not None:
@@ -172,15 +162,12 @@ class TextConfig(RunConfig):
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse `vocab_size` with another tokenizer, `glue_limit` without tasks, and a text column for plain text."""
         super().check_given(given)
-        tokenizer, sized = given.get("tokenizer"), "vocab_size" in given
-        if sized and self.init is not None:
+        if "vocab_size" in given and self.init is not None:
             raise UserError(f"vocab_size {self.data.vocab_size} has no effect, as init brings its tokenizer: omit it")
-        own = PAPER_VOCABULARY if self.data.tokenizer == ROBERTA else None  # other files determine their own size
-        idle = self.data.tokenizer is not None and self.data.vocab_size != own
-        if (tokenizer is not None and (sized or self.data.tokenizer is None)) or (sized and idle):
+        if "vocab_size" in given and self.data.tokenizer is not None:
             raise UserError(
                 f"vocab_size {self.data.vocab_size} is for a tokenizer that is trained, and tokenizer is "
-                f"{tokenizer or self.data.tokenizer}: give one of them (--tokenizer null has one trained)"
+                f"{self.data.tokenizer}: give one of them (--tokenizer null has one trained)"
             )
         if given.get("glue_limit") is not None and self.evaluation.idle:
             raise UserError("glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or omit it")

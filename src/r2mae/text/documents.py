@@ -1,33 +1,41 @@
-"""Documents of a corpus, one at a time and in order: files, folders, named sets, Hugging Face data sets."""
+"""Documents of a corpus, one at a time and in order: files, folders, named sets, data sets of the Hugging Face Hub.
 
+Files are plain text, JSON lines, Parquet or FASTA; compressed ones are unpacked while they are read.
+"""
+
+import bz2
+import gzip
 import hashlib
+import json
+import lzma
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import IO, Any
 
 from r2mae.catalogue import locate
-from r2mae.errors import UserError, unknown, warn_once
+from r2mae.errors import UserError, nearest, unknown, warn_once
 from r2mae.files import walk_real_folders
 from r2mae.fingerprint import fingerprint
-from r2mae.text.formats import (
-    KINDS,
-    PLAIN,
-    cut,
-    kind_of,
-    read_file,
-    reading,
-    text_of,
-)
 from r2mae.text.sets import HEADINGS, HUB, SETS
 
-Source = str | Path | Sequence[str | Path] | Iterable[Any]
-"""What :func:`read_documents` reads."""
-
+LONGEST = 1 << 20
+"""Characters after which a document is cut, at the end of a line where there is one: memory stays bounded."""
+KINDS = ".txt, .jsonl, .fasta (each also .gz, .xz, .bz2, .zst or .lz4) or .parquet"
+_SUFFIXES = {
+    **{".txt": "text", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"},
+    **dict.fromkeys((".fasta", ".fa", ".faa", ".fna"), "fasta"),
+}
+PLAIN = (".txt", ".fasta", ".fa", ".faa", ".fna")
+"""Endings of files that have about one character a byte of text."""
+_SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can write half of a pair; UTF-8 cannot, and marks wrong bytes so
 _PARTS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
@@ -36,24 +44,12 @@ _PARTS = {
 _PART = re.compile(rf"(?<![a-z])({'|'.join(_PARTS)})(set|data)?(?![a-z])")
 
 
-def read_documents(source: Source, *, column: str = "text", split: str = "train") -> Iterator[str]:
+def read_documents(source: str | Path, *, column: str = "text", split: str = "train") -> Iterator[str]:
     """Read the documents of a corpus one after another, in bounded memory.
 
-    Parameters
-    ----------
-    source, column, split
-        See :func:`corpus_of`.
-
-    Yields
-    ------
-    str
-        A document, without line feeds at its ends. Empty documents are omitted, and one of more than
-        :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
-
-    Raises
-    ------
-    UserError
-        A source that does not exist or holds no text; a file that is damaged or not UTF-8; a missing column.
+    They have no line feeds at their ends. Empty ones are omitted, and one of more than :data:`LONGEST` characters comes
+    in pieces. A UserError is raised for a source that does not exist or holds no text, for a file that is damaged or
+    not UTF-8, and for a missing column. Parameters are those of :func:`corpus_of`.
     """
     yield from corpus_of(source, column=column, split=split).documents()
 
@@ -68,8 +64,8 @@ class Corpus:
         The name in messages.
     texts : callable
         Yields texts, perhaps empty ones.
-    identity : callable, optional
-        Returns a hash that identifies the content; by default all documents are read for a hash.
+    fingerprint : callable
+        Returns a hash that identifies the content.
     columns : bool
         Whether the text is in a column.
     size : int, optional
@@ -78,19 +74,9 @@ class Corpus:
 
     name: str
     texts: Callable[[], Iterator[str]]
-    identity: Callable[[], str] | None = None
+    fingerprint: Callable[[], str]
     columns: bool = True
     size: int | None = None
-
-    def fingerprint(self) -> str:
-        """Return a hash that identifies the content."""
-        if self.identity is not None:
-            return self.identity()
-        digest = hashlib.blake2b(digest_size=16)
-        for document in self.documents():
-            text = document.encode()
-            digest.update(len(text).to_bytes(8, "little") + text)
-        return digest.hexdigest()
 
     def documents(self) -> Iterator[str]:
         """Yield the documents."""
@@ -103,34 +89,22 @@ class Corpus:
             raise UserError(f"{self.name}: holds no text: give other files or another split{column}")
 
 
-def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> Corpus:
-    """Return the corpus that a source means.
+def corpus_of(source: str | Path, *, column: str = "text", split: str = "train") -> Corpus:
+    """Return the corpus that a source means, or raise a UserError if there is no such source or part.
 
     Parameters
     ----------
-    source : str, Path, list of them, or data set
+    source : str or Path
         A named set; a file (.txt with blank lines between documents, .jsonl, .fasta, all also compressed; .parquet); a
-        folder, with everything below it that has such a name; a pattern such as ``corpus/*.txt``; a list of files; a
-        folder that ``datasets.Dataset.save_to_disk`` wrote; ``"hf:NAME"``, ``"hf:NAME:CONFIG"`` or
-        ``"hf:NAME:CONFIG:SPLIT"``, streamed from the Hugging Face Hub, where ``NAME@REVISION`` fixes the version; or
-        a ``datasets.Dataset`` or ``IterableDataset``.
+        folder, with everything below it that has such a name; a pattern such as ``corpus/*.txt``; a folder that
+        ``datasets.Dataset.save_to_disk`` wrote; ``"hf:NAME"``, ``"hf:NAME:CONFIG"`` or ``"hf:NAME:CONFIG:SPLIT"``,
+        streamed from the Hugging Face Hub, where ``NAME@REVISION`` fixes the version.
     column : str
         The column of JSON lines, Parquet and data sets that holds the text.
     split : {"train", "validation", "test", "all"}
         The part to read, where files or folders are named after parts. The training part is all that is not named
         validation (valid, val, dev) or test (eval). A line is logged on what is omitted.
-
-    Raises
-    ------
-    UserError
-        If there is no such source or part.
     """
-    if not isinstance(source, str | Path):
-        if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
-            return _files([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
-        if iter(source) is source:
-            raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
-        return _rows(type(source).__name__, column, lambda: source)
     name = HUB.get(str(source), str(source))
     path = Path(source).expanduser()
     if name.startswith("hf:"):
@@ -146,7 +120,7 @@ def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> 
     return _files(paths, name, column)
 
 
-def check_column(source: Source, column: str) -> None:
+def check_column(source: str, column: str) -> None:
     """Refuse to name a column of plain text. Other mistakes in a source are found when it is read."""
     try:
         corpus = corpus_of(source, column=column)
@@ -157,7 +131,7 @@ def check_column(source: Source, column: str) -> None:
 
 
 def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> Corpus:
-    """Return the corpus of some files, read in their order; `heading` is that of :func:`read_file`."""
+    """Return the corpus of some files, read in their order; `heading` is that of :func:`_read_file`."""
     if not paths:
         raise UserError(f"{name}: no file has such a name: name files ({KINDS}), a folder, or a set")
     for path in paths:
@@ -173,26 +147,24 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
 
     def texts() -> Iterator[str]:
         for path in paths:
-            yield from read_file(path, column, heading)
+            yield from _read_file(path, column, heading)
 
     def identity() -> str:
-        parts = [f"{kind_of(path)}\0{fingerprint(path)}" for path in paths]
+        parts = (f"{kind_of(path)}\0{fingerprint(path)}" for path in paths)
         return _hash("files", column if columns else "", heading or "", *parts)
 
     return Corpus(name, texts, identity, columns, size)
 
 
-def _rows(
-    name: str, column: str, read: Callable[[], Iterable[Any]], identity: Callable[[], str] | None = None
-) -> Corpus:
+def _rows(name: str, column: str, read: Callable[[], Iterable[Any]], *identity: str) -> Corpus:
     """Return the corpus of a data set, whose rows `read` returns."""
 
     def texts() -> Iterator[str]:
         with reading(name, "check the name, or write it again"):
             for number, row in enumerate(read(), 1):
-                yield text_of(row, column, f"{name}, row {number}")
+                yield _text_of(row, column, f"{name}, row {number}")
 
-    return Corpus(name, texts, identity)
+    return Corpus(name, texts, lambda: _hash("rows", column, *identity))
 
 
 def _from_hub(name: str, column: str, split: str) -> Corpus:
@@ -209,11 +181,8 @@ def _from_hub(name: str, column: str, split: str) -> Corpus:
 
         return load_dataset(path, config or None, split=part or split, revision=revision or None, streaming=True)
 
-    def identity() -> str:
-        content = fingerprint(path) if Path(path).is_dir() else path
-        return _hash("rows", column, "\0".join(("hub", content, revision, config, part or split)))
-
-    return _rows(name, column, read, identity)
+    content = fingerprint(path) if Path(path).is_dir() else path
+    return _rows(name, column, read, "hub", content, revision, config, part or split)
 
 
 def _from_folder(path: Path, column: str, split: str) -> Corpus:
@@ -232,7 +201,7 @@ def _from_folder(path: Path, column: str, split: str) -> Corpus:
 
             return load_from_disk(str(path))
 
-        return _rows(str(path), column, read, lambda: _hash("rows", column, fingerprint(path / "state.json")))
+        return _rows(str(path), column, read, fingerprint(path / "state.json"))
     found, others = [], Counter[str]()
     for place, folders, names in walk_real_folders(path):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -300,3 +269,176 @@ def _part_of(name: str) -> tuple[str, str]:
 
 def _hash(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _arrow(raw: IO[bytes], kind: str) -> BufferedReader:
+    from pyarrow import CompressedInputStream
+
+    return BufferedReader(CompressedInputStream(raw, kind))
+
+
+_UNPACKERS: dict[str, Any] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": lambda raw: _arrow(raw, "zstd"),
+    ".lz4": lambda raw: _arrow(raw, "lz4"),
+}
+
+
+def kind_of(path: Path) -> str | None:
+    """Return "text", "json", "fasta" or "parquet", by the name; None for hidden files and all others."""
+    packed = path.suffix.lower() in _UNPACKERS
+    kind = _SUFFIXES.get(Path(path.stem if packed else path.name).suffix.lower())
+    return None if path.name.startswith(".") or (kind == "parquet" and packed) else kind
+
+
+@contextmanager
+def reading(source: object, hint: str) -> Iterator[None]:
+    """Turn the errors of libraries that read a file or data set into one line: what, why, what to do."""
+    try:
+        yield
+    except UserError:
+        raise
+    except ImportError as error:
+        raise UserError(f"{source} needs the library {error.name or error}: pip install 'r2mae[text]'") from None
+    except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
+        raise UserError(f"{source} cannot be read ({reason(error)}): {hint}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Return a library's message on one line, with the file that is missing; of the Hub, that it is not reachable."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "LocalEntryNotFoundError":  # of huggingface_hub, for what was not fetched before
+            return "no folder of that name, and the Hub is not reachable"
+        cause = cause.__cause__
+    said = getattr(error, "strerror", None) or error
+    if isinstance(error, FileNotFoundError) and error.filename:
+        said = f"{said}: {error.filename}"
+    return " ".join(str(said).split())[:160] or type(error).__name__
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[BufferedReader]:
+    """Open a file for its unpacked bytes."""
+    with path.open("rb") as raw, _UNPACKERS.get(path.suffix.lower(), lambda file: file)(raw) as stream:
+        yield stream
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line numbers and lines. Lines end as on any system; line ends become line feeds."""
+    with reading(path, "fetch or write it again"), unpacked(path) as stream:
+        if b"\0" in stream.peek(1):
+            raise UserError(f"{path}: is binary or UTF-16, expected text in UTF-8: convert it, or delete NUL bytes")
+        with TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.isascii() and _SURROGATES.search(line):
+                    hint = "convert the file, such as with iconv -f LATIN1 -t UTF-8 OLD > NEW"
+                    raise UserError(f"{path}, line {number}: is not UTF-8: {hint}")
+                yield number, line
+
+
+def _read_file(path: Path, column: str, heading: str | None) -> Iterator[str]:
+    """Read the texts of a file by its kind.
+
+    `heading` is a pattern of the line that begins a document of plain text, which are otherwise separated by blank
+    lines.
+    """
+    kind = kind_of(path)
+    if kind == "text":
+        return _read_plain(path, heading)
+    if kind == "fasta":
+        return _read_fasta(path)
+    return _read_parquet(path, column) if kind == "parquet" else _read_json_lines(path, column)
+
+
+def _read_plain(path: Path, heading: str | None) -> Iterator[str]:
+    begins = re.compile(heading).fullmatch if heading else None
+    parts: list[str] = []
+    length = 0
+    for _, line in _lines(path):
+        ends = line.isspace() if begins is None else begins(line.rstrip("\n")) is not None
+        if ends or length >= LONGEST:
+            yield "".join(parts)
+            parts, length = [], 0
+        if not line.isspace():
+            parts.append(line)
+            length += len(line)
+    yield "".join(parts)
+
+
+def _read_fasta(path: Path) -> Iterator[str]:
+    """Read sequences, each one a document in upper case, without line ends."""
+    parts: list[str] = []
+    length, named = 0, False
+    for number, line in _lines(path):
+        if line.startswith(">") or length >= LONGEST:
+            yield "".join(parts)
+            parts, length = [], 0
+        if line.startswith(">"):
+            named = True
+        elif named:
+            parts.append("".join(line.split()).upper())
+            length += len(parts[-1])
+        elif not line.isspace():
+            raise UserError(f"{path}, line {number}: expected FASTA, whose first line begins with >: rename it to .txt")
+    yield "".join(parts)
+
+
+def _read_json_lines(path: Path, column: str) -> Iterator[str]:
+    for number, line in _lines(path):
+        if not line.isspace():
+            where = f"{path}, line {number}"
+            with reading(where, "expected a JSON object a line (from an array: jq -c '.[]' OLD.json > NEW.jsonl)"):
+                row = json.loads(line)
+            yield _text_of(row, column, where)
+
+
+def _read_parquet(path: Path, column: str) -> Iterator[str]:
+    number = 0
+    with reading(path, "write it again"):
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(path) as file:
+            if column not in file.schema_arrow.names:
+                raise _no_column(path, column, file.schema_arrow.names)
+            for batch in file.iter_batches(batch_size=256, columns=[column]):
+                for value in batch.column(0):
+                    number += 1
+                    yield _text_of({column: value.as_py()}, column, f"{path}, row {number}")
+
+
+def _text_of(row: Any, column: str, where: str) -> str:
+    """Return the text of a row, or raise a UserError; a missing value is an empty document."""
+    if not isinstance(row, Mapping):
+        raise UserError(f"{where}: expected an object with {column!r}, not {type(row).__name__}: write one a row")
+    if column not in row:
+        raise _no_column(where, column, [str(name) for name in row])
+    text = row[column]
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise UserError(f"{where}: the column {column!r} holds {kind}, expected text: name another, --text-column NAME")
+    if not text.isascii() and _SURROGATES.search(text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _no_column(where: object, column: str, known: Sequence[str]) -> UserError:
+    option = quote(known[0]) if len(known) == 1 else "NAME"
+    return UserError(f"{where}: unknown column {column!r}: {nearest(column, known)} (--text-column {option})")
+
+
+def cut(texts: Iterable[str]) -> Iterator[str]:
+    """Omit empty texts, and cut those that are longer than :data:`LONGEST`."""
+    for text in texts:
+        rest = text.strip("\r\n")
+        while len(rest) > LONGEST:
+            at = rest.rfind("\n", 1, LONGEST) + 1 or LONGEST
+            if piece := rest[:at].strip("\r\n"):
+                yield piece
+            rest = rest[at:]
+        if rest and not rest.isspace():
+            yield rest

@@ -1,19 +1,28 @@
 """The domain `text`, as used by the layers above. It imports torch and transformers only for data and models."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat
+from r2mae.domains.checks import check_transformer_step
+from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.text.config import ROBERTA, Split, TextConfig
+from r2mae.fields import option
+from r2mae.text.config import (
+    PAPER_VOCABULARY,
+    PRETRAINED,
+    ROBERTA,
+    Split,
+    TextConfig,
+    TextDataConfig,
+    TextEvaluationConfig,
+)
 from r2mae.text.models import MODELS
-from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading, task_names
-from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.tokenizer import load_tokenizer, roberta_here
+from r2mae.text.tokenizer import load_tokenizer
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -24,6 +33,68 @@ if TYPE_CHECKING:
     from r2mae.text.task import TokenModel, TokenTask
     from r2mae.training.initial import Origin
 
+# 256 of the paper's 2,048 sequences at a time: all would take more than 80 GB.
+_PAPER = {"accumulate": 8, "tokenizer": ROBERTA, "vocab_size": PAPER_VOCABULARY}
+
+
+def _sizes(width: int, layers: int, heads: int) -> dict[str, Any]:
+    return {"hidden_size": width, "layers": layers, "heads": heads, "intermediate_size": 4 * width}
+
+
+def task_names() -> tuple[str, ...]:
+    """Return the names of GLUE's tasks."""
+    from r2mae.text.glue import TASKS
+
+    return tuple(TASKS)
+
+
+@dataclass(frozen=True)
+class OfGlue:
+    """Options of evaluations on GLUE.
+
+    Parameters
+    ----------
+    folder : str, optional
+        The folder of GLUE; by default glue/ in the data folder.
+    glue_limit : int, optional
+        Most training examples of a task; by default as in the run.
+    """
+
+    folder: str | None = None
+    glue_limit: int | None = option(None, flag="limit")
+
+
+HiddenTokens = as_in_run(TextEvaluationConfig, "eval_sequences", base=OfGlue)
+"""Options of the default evaluation."""
+Reading = as_in_run(TextDataConfig, "text_column", "split")
+"""Options of reading other text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(OfGlue):
+    """Options of fine-tuning on GLUE.
+
+    Parameters
+    ----------
+    glue : list of str
+        The tasks, such as sst2 qnli.
+    """
+
+    glue: tuple[str, ...] = option(flag="task", metavar="TASK", words=task_names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing(OfGlue):
+    """Options of linear probes on GLUE.
+
+    Parameters
+    ----------
+    glue_probes : list of str
+        The tasks, such as sst2 qnli.
+    """
+
+    glue_probes: tuple[str, ...] = option(flag="task", metavar="TASK", words=task_names)
+
 
 class TextDomain(Domain):
     """Text, tokenised once into a memory-mapped store, and RoBERTa, computed only where the loss needs it."""
@@ -32,7 +103,12 @@ class TextDomain(Domain):
     title = "Text: .txt, .jsonl, .fasta or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
     # The paper has no curricula for text: the defaults are those of its other token models, of DNA.
-    presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "roberta-medium": {**_sizes(512, 8, 8), **_PAPER, "lr": 7e-4},
+        "roberta-base": {**_sizes(768, 12, 12), **_PAPER, "lr": 3e-4},
+        "mini": {**_sizes(256, 4, 4), "batch_size": 256},
+        "tiny": {**_sizes(128, 2, 2), "batch_size": 64},
+    }
     sets = SETS
     set_defaults = SET_DEFAULTS
     command_line = CommandLine(
@@ -72,7 +148,7 @@ class TextDomain(Domain):
             ModelFormat(
                 "transformers",
                 "a folder for AutoModelForMaskedLM and AutoTokenizer",
-                "r2mae.text.export:export",
+                "r2mae.text.checkpoint:save_pretrained",
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),
@@ -126,20 +202,26 @@ class TextDomain(Domain):
     def check(self, config: TextConfig) -> None:
         """Refuse mistakes that can be found without torch: missing files, a step that does not fit into memory."""
         from r2mae.catalogue import data_root
-        from r2mae.text.footprint import check_memory
         from r2mae.text.glue import find_glue, glue_task, read_glue
 
         self.check_source(config)
         if config.init is not None and Path(config.init).is_absolute() and not Path(config.init).is_dir():
             raise UserError(f"init {config.init} is no folder: name that of a checkpoint, or a model of the Hub")
-        if config.data.tokenizer == ROBERTA:
-            roberta_here()
         for name in (*config.evaluation.glue, *config.evaluation.glue_probes):
             find_glue(glue_task(name), data_root() / "glue")
         if config.evaluation.glue_limit is not None:  # too few examples for a probe are refused
             for name in config.evaluation.glue_probes:
                 read_glue(glue_task(name), data_root() / "glue", config.evaluation.glue_limit, fewest=2)
-        check_memory(config, config.scheme.make().ends[1])
+        if config.model.name != PRETRAINED:  # the sizes of a checkpoint are not read yet
+            check_transformer_step(
+                config,
+                rows="sequences",
+                length="sequence_length",
+                width=config.model.hidden_size,
+                inner=config.model.intermediate_size,
+                words=config.data.vocab_size if config.data.tokenizer is None else PAPER_VOCABULARY,
+                ratio=config.scheme.make().ends[1],
+            )
 
     def load_initial_weights(self, config: TextConfig, model: "nn.Module") -> "Origin | None":
         """Load the checkpoint that `init` names into its fresh model."""
@@ -183,7 +265,7 @@ class TextDomain(Domain):
     ) -> "tuple[TextConfig, TextData]":
         """Read another corpus with the run's tokenizer for :meth:`evaluate`, with all of it as validation data.
 
-        `reading` are the fields of :class:`~r2mae.text.options.Reading`, by default as in the run.
+        `reading` are the fields of :data:`Reading`, by default as in the run.
         """
         from r2mae.text.batches import load_data
         from r2mae.text.tokenizer import tokenizer_of
@@ -199,7 +281,7 @@ class TextDomain(Domain):
         self, config: TextConfig, task: "TokenTask", model: "TokenModel", source: str, **reading: Any
     ) -> "dict[str, np.ndarray]":
         """Embed the documents of a corpus; `reading` is as in :meth:`load_other_data`."""
-        from r2mae.text.embed import embed_documents
+        from r2mae.text.evaluate import embed_documents
 
         return embed_documents(_of_corpus(config, source, **reading), task, model, source)
 

@@ -1,43 +1,58 @@
-"""Evaluate a masked language model: loss and accuracy by mask ratio on held-out text, and GLUE."""
+"""Evaluate a masked language model: loss and accuracy by mask ratio on held-out text, GLUE, and embeddings.
+
+An embedding is the mean of the last hidden states over the ordinary tokens of a sequence, without a mask. A linear
+probe fits logistic regression (ridge regression for similarities) to the embeddings of a task of GLUE: fine-tuning
+small models of short pretraining may end near the commonest label, however they were pretrained.
+"""
 
 import logging
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from r2mae.catalogue import data_root
-from r2mae.errors import UserError
+from r2mae.cores import refuse_beyond_memory
+from r2mae.errors import UserError, warn_once
 from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
+from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.masking.keys import Key
+from r2mae.text.batches import TextData, encoded, unknown_note
 from r2mae.text.config import MOST_SEQUENCES, TextConfig
-from r2mae.text.finetune import LENGTH, Progress, finetune
-from r2mae.text.probe import probe_glue
+from r2mae.text.documents import read_documents
+from r2mae.text.finetune import LENGTH, Progress, encode, finetune
+from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, score
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.run import cpu_threads
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating
 
-if TYPE_CHECKING:
-    from r2mae.text.batches import TextData
-
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the default ratio to the highest of the paper's Fig. 1F
 _ROWS = 64
 _LOGITS = 1 << 20  # logits at a time: 4 MiB, which fit into a CPU's caches
 _DEVICE_LOGITS = 1 << 25
+_EMBEDDED_ROWS = 128
+_BEGINNING_LENGTH = 80  # characters of a document's beginning that identify it
+# Inverse strengths of the penalty on standardised features, and strengths for similarities. Both grids extend beyond
+# the strengths chosen with a few hundred features and a few thousand sentences.
+CS = tuple(10.0**power for power in range(-5, 2))
+ALPHAS = tuple(10.0**power for power in range(7))
+_FOLDS = 5
+_BYTES = 24  # bytes per entry of the features: as float32, in the folds as float64, and temporarily
 
 
 def evaluate(
     config: TextConfig,
     task: TokenTask,
     model: TokenModel,
-    data: "TextData | None",
+    data: TextData | None,
     *,
     curve: bool = True,
     folder: str | Path | None = None,
@@ -69,11 +84,6 @@ def evaluate(
         ``loss`` (nats per hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15``
         and so on. For each probe and task :meth:`r2mae.text.glue.GlueScores.by_name`. With two or more probes or tasks
         also ``glue_probe`` or ``glue``, the mean of their main scores.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.finetune.finetune`.
     """
     scores: dict[str, float] = {}
     chosen = config.evaluation
@@ -125,11 +135,6 @@ def ratio_curve(
         Cross entropy of a hidden token in nats, mean over all hidden tokens.
     accuracies : ndarray, shape (ratios,)
         Fraction of hidden tokens to which the model gives the highest probability.
-
-    Raises
-    ------
-    UserError
-        If there are no sequences, or none has a token that can be hidden.
     """
     task = replace(task, exact=True)  # also for runs trained with exact=False
     chosen = _evenly_spaced(len(rows), sequences)
@@ -186,3 +191,128 @@ def _evenly_spaced(rows: int, most: int) -> Int64[np.ndarray, " chosen"]:
     if rows < 1 or most < 1:
         raise UserError("there is no held-out sequence to measure on: hold documents out with --validation 0.01")
     return np.linspace(0, rows - 1, min(rows, most)).round().astype(np.int64)
+
+
+@torch.no_grad()
+def embed_sequences(
+    task: TokenTask,
+    model: TokenModel,
+    sequences: Sequence[Int64[Tensor, " _"]],
+    length: int,
+    count: Callable[[int], None] = lambda more: None,
+) -> Float32[np.ndarray, "n width"]:
+    """Embed sequences of tokens, in batches of similar lengths.
+
+    `sequences` have the two tokens that open and close; one without any other is zero. One of more than `length`
+    tokens, at least 3, is embedded in pieces, and the mean is over all of its tokens. `count` is called with the number
+    of further sequences that are embedded.
+    """
+    pieces, owners = [], []
+    for row, ids in enumerate(sequences):
+        for piece in torch.split(ids[1:-1], length - 2):
+            pieces.append(torch.cat([ids[:1], piece, ids[-1:]]))
+            owners.append(row)
+    owner, sizes = np.array(owners), np.array([len(piece) - 2 for piece in pieces])
+    first = np.diff(owner, prepend=-1) != 0
+    sums, device = np.zeros((len(sequences), task.width)), next(model.parameters()).device
+    order = np.argsort(sizes, kind="stable")
+    with evaluating(model):
+        for rows in np.split(order, range(_EMBEDDED_ROWS, len(order), _EMBEDDED_ROWS)):
+            padded = pad_sequence([pieces[row] for row in rows], batch_first=True, padding_value=task.pad_id)
+            states = task.embed(model, padded.to(device)).float().cpu().numpy()
+            np.add.at(sums, owner[rows], sizes[rows, None] * states)
+            count(int(first[rows].sum()))
+    embedded: np.ndarray = (sums / np.bincount(owner, sizes).clip(min=1)[:, None]).astype(np.float32)
+    return embedded
+
+
+def embed_documents(
+    config: TextConfig, task: TokenTask, model: TokenModel, source: str | Path
+) -> dict[str, np.ndarray]:
+    """Embed every document of a corpus, cut to the length of the model's sequences.
+
+    `source` is that of :func:`r2mae.text.documents.corpus_of`. The arrays are ``embedding``, of shape (documents,
+    width); ``documents``, their beginnings; and ``tokens``, their numbers of tokens before cutting.
+    """
+    assert model.tokenizer is not None
+    tokenizer, beginnings, length = model.tokenizer, [], config.data.sequence_length
+
+    def read() -> Iterator[str]:
+        for document in read_documents(source, column=config.data.text_column, split=config.data.split):
+            beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
+            yield document
+
+    parts, counts, unknown = [], [], 0
+    for tokens, lengths in encoded(read(), tokenizer, np.dtype(np.int64)):
+        unknown += int((tokens == tokenizer.unk_id).sum())
+        counts.append(lengths)
+        documents = torch.split(torch.from_numpy(tokens), lengths.tolist())
+        cut = [ids if len(ids) <= length else torch.cat([ids[: length - 1], ids[-1:]]) for ids in documents]
+        parts.append(embed_sequences(task, model, cut, length))
+    numbers: Int64[np.ndarray, " documents"] = np.concatenate(counts)
+    if note := unknown_note(source, unknown, int(numbers.sum()), len(numbers)):
+        warn_once(note)
+    return {"embedding": np.concatenate(parts), "documents": np.array(beginnings), "tokens": numbers}
+
+
+def probe_glue(
+    task: TokenTask,
+    model: TokenModel,
+    name: str,
+    folder: str | Path,
+    *,
+    limit: int | None = None,
+    length: int = LENGTH,
+    progress: Progress | None = None,
+) -> GlueScores:
+    """Fit a linear probe to frozen embeddings of a task's training examples, and measure it on the held-out examples.
+
+    The embedding of a sentence is the mean of the last hidden states over its ordinary tokens, cut as in fine-tuning.
+    A sentence that is longer than the model's sequences is embedded in pieces, and the mean is over all pieces. The
+    features of a pair of sentences are both embeddings u and v, |u - v| and u * v (elementwise), as in InferSent. The
+    strength of the penalty is chosen by five-fold cross-validation on the training examples, with fewer folds if the
+    rarest class has fewer examples. Nothing is random: the same model gives the same scores.
+
+    `name`, `folder` and `limit` are those of :func:`r2mae.text.finetune.finetune`; `length` is that of the model's
+    sequences. `progress` is called with the number of sentences embedded and the total. A UserError is raised for a
+    class with a single training example, which no fold can hold out, and for features that do not fit into memory.
+    """
+    glue = glue_task(name)
+    train, test = read_glue(glue, folder, limit, fewest=2)
+    needed = _BYTES * (len(train) + len(test)) * task.width * (1 if len(glue.sentences) == 1 else 4)
+    refuse_beyond_memory(
+        needed,
+        f"{glue.title}: features of {len(train) + len(test):,} examples take",
+        "probe fewer, --limit 10000 (pretrain, compare: --glue-limit)",
+    )
+    total, done = len(glue.sentences) * (len(train) + len(test)), 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    features, held_out = (_features(task, model, part, length, count) for part in (train, test))
+    if not glue.classes:
+        ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
+        predicted = np.asarray(ridge.predict(held_out))[:, None]
+    else:
+        folds = min(_FOLDS, train.rarest_class)
+        probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
+        predicted = np.zeros((len(test), len(glue.classes)))  # 0 for classes without a training example
+        predicted[:, probe.classes_] = probe.predict_proba(held_out)
+    return GlueScores(glue, train, test, (score(glue, test.labels, predicted),))
+
+
+def _features(
+    task: TokenTask, model: TokenModel, examples: GlueExamples, length: int, count: Callable[[int], None]
+) -> Float32[np.ndarray, "n d"]:
+    """Return the features of the examples: one sentence's embedding, or the combination of two."""
+    assert model.tokenizer is not None
+    columns = [encode(model.tokenizer, (column,), LENGTH) for column in examples.texts]
+    found = [embed_sequences(task, model, ids, length, count) for ids in columns]
+    if len(found) == 1:
+        return found[0]
+    first, second = found
+    return np.concatenate([first, second, np.abs(first - second), first * second], axis=1)

@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from r2mae.errors import UserError
 from r2mae.files import read_confined, write_json
 from r2mae.masking.keys import Key
-from r2mae.text.formats import reading
+from r2mae.text.documents import reading
 from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, Score, glue_task, read_glue, score
 from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel
@@ -124,12 +124,6 @@ def finetune(
         A file for the scores of finished runs: the same run (weights, examples, recipe and seed) is not repeated.
     progress : callable, optional
         Called with the number of steps done and the total.
-
-    Raises
-    ------
-    UserError
-        For unreadable files, training examples of one class only, another kind of model, one without positions for
-        `length`, or a loss that is not finite.
     """
     glue, recipe = glue_task(task), {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     if not isinstance(model, PretrainedModel) or model.tokenizer is None:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64, Int64, Num
 
 from r2mae.errors import UserError, unknown, warn_once
 from r2mae.masking.keys import Key, permutation
-from r2mae.text.formats import reading, unpacked
+from r2mae.text.documents import reading, unpacked
 
 Score = Literal["accuracy", "f1", "matthews", "spearman"]
 
@@ -159,13 +159,7 @@ class GlueScores:
 
 
 def glue_task(name: str) -> GlueTask:
-    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``.
-
-    Raises
-    ------
-    UserError
-        For an unknown name.
-    """
+    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``."""
     plain = name.lower().replace("-", "").replace("_", "")
     if plain not in TASKS:
         raise unknown("GLUE task", name, TASKS)
@@ -203,23 +197,11 @@ def read_glue(
 ) -> tuple[GlueExamples, GlueExamples]:
     """Read the training and the held-out examples of a task, which :func:`find_glue` finds.
 
-    Parameters
-    ----------
-    limit : int, optional
-        Most training examples, always the same ones; at least 2.
-    fewest : int
-        Least number of training examples of each class that occurs. One class alone is refused.
-
-    Raises
-    ------
-    UserError
-        As :func:`find_glue` and :func:`read_examples`; a limit below 2, training examples of one class only, or fewer
-        than `fewest` of a class.
+    There are at most `limit` training examples, always the same ones. A UserError is raised if they are of one class
+    alone, or fewer than `fewest` of a class.
     """
     train, test = (read_examples(file, task) for file in find_glue(task, folder))
     if limit is not None:
-        if limit < 2:
-            raise UserError(f"limit must be 2 or more examples, not {limit}")
         train = train.take(np.sort(permutation(Key.root(0).fold("glue", task.name), len(train))[:limit]))
     if len(np.unique(train.labels)) < 2:
         raise UserError(f"{train.file}: all {len(train)} examples have the same {task.label!r}: nothing to learn")
@@ -235,13 +217,8 @@ def read_examples(path: Path, task: GlueTask) -> GlueExamples:
     """Read one file in the official layout: tabs, no quoting, with a header or none, plain or .gz.
 
     Line feeds alone end lines, since some sentences hold other line ends. A few rows of the official QQP have another
-    number of fields: up to 0.1 % of its rows are omitted, with a warning.
-
-    Raises
-    ------
-    UserError
-        A file that is missing, damaged or not UTF-8, a missing column, a row with another number of fields, an empty or
-        unknown label, or no examples: each with file, line and field.
+    number of fields: up to 0.1 % of its rows are omitted, with a warning. Other mistakes raise a UserError with file,
+    line and field.
     """
     with reading(path, "take another copy of the file"), unpacked(path) as file:
         lines = enumerate(file.read().decode("utf-8-sig").split("\n"), 1)

@@ -49,11 +49,6 @@ class TokenModel(nn.Module, ABC):
         columns : integer tensor, shape (batch, most), optional
         attention_mask : Bool tensor, shape (batch, length), optional
             False at padding, which is at the end of rows; without it there is no padding.
-
-        Raises
-        ------
-        ValueError
-            If the rows are longer than the model's maximum.
         """
 
     @abstractmethod
@@ -61,19 +56,11 @@ class TokenModel(nn.Module, ABC):
         """Return logits over the vocabulary."""
 
     def forward(
-        self,
-        input_ids: Tokens,
-        columns: Columns,
-        targets: Int[Tensor, " units"],
+        self, input_ids: Tokens, columns: Columns, targets: Int[Tensor, " units"]
     ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
         """Return cross entropies at the flattened `columns` in nats, and the last hidden states there.
 
-        Parameters
-        ----------
-        input_ids, columns
-            As in :meth:`encode`; shorter rows of the columns are filled with any other tokens.
-        targets : integer tensor, shape (units,)
-            The clean tokens there.
+        Shorter rows of the columns are filled with any other tokens; `targets` are the clean tokens there.
         """
         states, logits = self.at_hidden(input_ids, columns)
         parts = [slice(None)]  # whole: compiled code has no other length for it

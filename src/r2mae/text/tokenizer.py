@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
-from r2mae.text.config import PAPER_VOCABULARY, ROBERTA
-from r2mae.text.formats import reading, unpacked
+from r2mae.text.config import ROBERTA
+from r2mae.text.documents import reading, unpacked
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,7 +41,6 @@ The time of training grows with the square of a word's length. In 30 MB of Wikip
 _LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
 _VOCABULARIES = ("tokenizer.*", "*vocab*", "*.model", "*.tiktoken")  # without any, transformers makes an empty one
 _FAIRSEQ = ("encoder.json", "vocab.bpe", "dict.txt")
-_CACHED = ("models--FacebookAI--roberta-base", "models--roberta-base")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,23 +68,11 @@ class TextTokenizer:
 
     @classmethod
     def of(cls, backend: "Tokenizer", roles: Mapping[str, str], source: str) -> "TextTokenizer":
-        """Wrap a tokenizer.
+        """Wrap a copy of a tokenizer.
 
-        Parameters
-        ----------
-        backend : tokenizers.Tokenizer
-            Copied, so that it stays as it is.
-        roles : mapping
-            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their default
-            names.
-        source : str
-            For messages.
-
-        Raises
-        ------
-        UserError
-            If there is no token to hide others with, to pad, or to open and close documents; or if numbers of tokens
-            are beyond any vocabulary.
+        `roles` are special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their
+        default names. A UserError is raised if there is no token to hide others with, to pad, or to open and close
+        documents; or if numbers of tokens are beyond any vocabulary. `source` is for messages.
         """
         from tokenizers import Tokenizer
 
@@ -110,13 +96,7 @@ class TextTokenizer:
 
     @classmethod
     def from_json(cls, text: str, roles: Mapping[str, str] | None = None, source: str = "") -> "TextTokenizer":
-        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json.
-
-        Raises
-        ------
-        UserError
-            If it is no tokenizer, or one without the special tokens that are needed.
-        """
+        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json."""
         from tokenizers import Tokenizer
 
         with reading(f"tokenizer {source}", f"expected {EXPECTED}"):
@@ -165,12 +145,8 @@ class TextTokenizer:
     def files(self, *, max_length: int | None = None, token_types: bool = False) -> dict[str, str]:
         """Return the texts of the files that ``transformers.AutoTokenizer`` opens, by name.
 
-        Parameters
-        ----------
-        max_length : int, optional
-            The longest sequence that the model takes.
-        token_types : bool
-            Whether the model takes the sentence of each token (`token_type_ids`).
+        `max_length` is the longest sequence that the model takes, and `token_types` says whether it takes the sentence
+        of each token (`token_type_ids`).
         """
         roles, rules = self.roles, self.to_json()
         tokens = {name: roles[role] for role, (names, _) in _ROLES.items() if role in roles for name in names}
@@ -206,24 +182,10 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     """Train a byte-level BPE, as that of GPT-2 and RoBERTa, on documents; on a terminal the library shows progress.
 
     Every text can be encoded and decoded exactly, as the 256 bytes are part of the vocabulary. A word of more than
-    :data:`LONGEST_WORD` bytes is trained on in pieces.
+    :data:`LONGEST_WORD` bytes is trained on in pieces. The numbers of <s>, <pad>, </s>, <unk> and <mask> are 0 to 4.
 
-    Parameters
-    ----------
-    documents : iterable of str
-        The texts.
-    vocab_size : int
-        Size, with the 5 special tokens and the 256 bytes; a small corpus may give fewer.
-
-    Returns
-    -------
-    TextTokenizer
-        With <s>, <pad>, </s>, <unk> and <mask> as 0 to 4; a pure function of documents and size.
-
-    Raises
-    ------
-    UserError
-        If the vocabulary is too small.
+    `vocab_size` includes these five and the bytes; a small corpus may give fewer, and a smaller size is refused. The
+    tokenizer is a pure function of documents and size.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -266,26 +228,18 @@ def _special_tokens() -> list[Any]:
 
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
-    """Load a tokenizer.
+    """Load a tokenizer, or raise a UserError if there is none, it is damaged, or it has no mask token.
 
     Parameters
     ----------
     source : str or Path
         A tokenizer.json; a folder with a tokenizer's files, also fairseq's of RoBERTa (encoder.json, vocab.bpe and
-        dict.txt, each plain or .gz); or a name on the Hugging Face Hub. "roberta-50265" is RoBERTa's own, as found on
-        this machine.
-
-    Raises
-    ------
-    UserError
-        If there is no such tokenizer, it is damaged, or it has no mask token.
+        dict.txt, each plain or .gz); or a name on the Hugging Face Hub. "roberta-50265" is RoBERTa's own, of fairseq's
+        files in ``bpe/`` of the data folder, or else of the Hub.
     """
     if str(source) == ROBERTA:
-        found = load_tokenizer(where := roberta_here())
-        if found.vocab_size != PAPER_VOCABULARY:
-            sizes = f"{found.vocab_size:,} tokens, expected RoBERTa's {PAPER_VOCABULARY:,}"
-            raise UserError(f"tokenizer {ROBERTA}: {where} has {sizes}: fetch it again")
-        return found
+        folder = data_root() / "bpe"
+        return _from_fairseq(folder) if _is_fairseq(folder) else _from_hugging_face("FacebookAI/roberta-base")
     path, name = Path(source).expanduser(), str(source)
     if _is_fairseq(path):
         return _from_fairseq(path)
@@ -299,33 +253,6 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     if not path.is_dir() and (path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~"))):
         raise UserError(f"tokenizer {path} does not exist: name {EXPECTED}")
     return _from_hugging_face(str(path) if path.is_dir() else name)
-
-
-def roberta_files() -> Path | None:
-    """Return the path of RoBERTa's byte-level BPE on this machine; None without one. Nothing is fetched.
-
-    It is searched in ``bpe/`` of the data folder, with fairseq's encoder.json, vocab.bpe and dict.txt (each may end in
-    .gz), and then among the earlier downloads of Hugging Face's libraries.
-    """
-    folder = data_root() / "bpe"
-    if _is_fairseq(folder):
-        return folder
-    home = os.environ.get("HF_HOME", "").strip() or "~/.cache/huggingface"
-    hub = Path(os.environ.get("HF_HUB_CACHE", "").strip() or f"{home}/hub").expanduser()
-    found = (entry for name in _CACHED for entry in sorted((hub / name / "snapshots").glob("*/tokenizer.json")))
-    return next(found, None)
-
-
-def roberta_here() -> Path:
-    """Return the path of RoBERTa's BPE, or refuse if it is not on this machine."""
-    found = roberta_files()
-    if found is None:
-        raise UserError(
-            f"tokenizer {ROBERTA}: RoBERTa's BPE is not on this machine: put its encoder.json, vocab.bpe and dict.txt "
-            "(each may end in .gz) into bpe/ of the data folder (R2MAE_DATA), or give --tokenizer "
-            "FacebookAI/roberta-base, which fetches it"
-        )
-    return found
 
 
 def _is_fairseq(folder: Path) -> bool:
@@ -351,7 +278,7 @@ def _from_fairseq(folder: Path) -> TextTokenizer:
 
 
 def _from_hugging_face(name: str) -> TextTokenizer:
-    with reading(f"tokenizer {name}", f"name {EXPECTED}"):
+    with reading(f"tokenizer {name}", f"name {EXPECTED}, or --tokenizer null, which has one trained"):
         from transformers import AutoTokenizer
 
         loaded = AutoTokenizer.from_pretrained(name)

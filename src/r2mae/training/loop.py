@@ -4,6 +4,7 @@
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
+from r2mae.masking.schemes import Scheme
 from r2mae.progress import Reporter
+from r2mae.registry import JOBS
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.initial import Origin, check_initial_weights_unchanged
+from r2mae.training.initial import Origin
 from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
@@ -30,7 +34,7 @@ from r2mae.training.run import Run, check_fits_memory, cpu_threads, freed_memory
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable
-from r2mae.training.validation import estimate_statistics, to_device
+from r2mae.training.validation import batch_norms, estimate_statistics, to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
 
@@ -97,7 +101,6 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         begun = folder.config_file.exists()
         if begun:
             folder.claim(config, run.fingerprint)
-            check_initial_weights_unchanged(folder)
         if folder.trained:
             description = folder.description
             return Fitted(folder, description.steps, 0, False, description.seconds)
@@ -152,15 +155,30 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
         if config.hides
         else None
     )
-    if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "never_falls", False):
-        logging.getLogger("r2mae").warning(
-            "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
-            "(train longer, or set --decay-in steps)"
-        )
+    if scheme and fresh and run.rank == 0:
+        _warn(scheme, model, config)
     module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
     if config.optimizer.compile:
         model.compile()
     return module, origin
+
+
+def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
+    """Log what is allowed, but hardly meant."""
+    ratio, log = scheme.ratio, logging.getLogger("r2mae")
+    if getattr(ratio, "never_falls", False):
+        log.warning(
+            "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
+            "(train longer, or set --decay-in steps)"
+        )
+    mixed = getattr(ratio, "per", "batch") == "sample" and any(one.training for one in batch_norms(model).values())
+    # A comparison says it once.
+    if mixed and JOBS not in os.environ and getattr(config.evaluation, "bn_statistics", None) == "yes":
+        log.warning(
+            "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a "
+            'model, which concerns its errors at mask ratios: measure them with bn_statistics="both" '
+            '(--bn-statistics both), or, if the model has it, use norm="layer" (--norm layer)'
+        )
 
 
 def _train(

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError, brief, warn_once
 from r2mae.files import atomic_write, confined_file, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, hint_for, read_json
@@ -75,8 +75,7 @@ def read_metrics(path: Path) -> "pd.DataFrame":
     try:
         return pd.read_csv(confined_file(path))[list(COLUMNS)].astype(float)
     except (OSError, ValueError, KeyError, OverflowError) as error:  # pandas' own errors are ValueErrors
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is not readable ({reason}): {hint_for(path)}") from None
+        raise UserError(f"{path} is not readable ({brief(error)}): {hint_for(path)}") from None
 
 
 # Trackers ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from genome.alignments import shrink, tokens_in, tokens_of
 from r2mae.errors import UserError
 from r2mae.genome import build_store
-from r2mae.genome.store.fasta import read_fasta
+from r2mae.genome.store.readers import read_fasta
 
 
 @st.composite

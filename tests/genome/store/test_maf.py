@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from genome.alignments import Alignment, Block, random_alignment, shrink, tokens_in, tokens_of
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, build_store
-from r2mae.genome.store import sources
+from r2mae.genome.store import readers, sources
 
 
 def by_contig(store: AlignmentStore) -> dict[str, np.ndarray]:
@@ -130,7 +130,7 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
 
 
 def test_a_reference_vouches_for_the_length_of_a_contig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_SPREAD", 1)
+    monkeypatch.setattr(readers, "_SPREAD", 1)
     (tmp_path / "a.maf").write_text("##maf version=1\na\ns ref.chr1 0 4 + 400 ACGT\n")
     with pytest.raises(UserError, match=r"line 3: says that chr1 has 400 positions, and almost none of them is here"):
         build_store(tmp_path / "a.maf", tmp_path / "store")

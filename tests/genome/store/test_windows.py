@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from genome.store.test_intervals import positions
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, GenomeConfig, build_store, data
-from r2mae.genome.data import Parts
+from r2mae.genome import AlignmentStore, GenomeConfig, batches, build_store
+from r2mae.genome.batches import Parts
 from r2mae.genome.store import intervals
 from r2mae.genome.store.intervals import Intervals, window_starts
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> AlignmentStore:
 
 def divide(store: AlignmentStore, window: int, **regions: Any) -> Parts:
     fraction = {} if "validation_regions" in regions else {"validation": 0.0}
-    return data.divide(store, GenomeConfig.make(data="x", window=window, **fraction, **regions))
+    return batches.divide(store, GenomeConfig.make(data="x", window=window, **fraction, **regions))
 
 
 @given(st.integers(1, 200), st.integers(0, 60), st.integers(2, 15))
@@ -121,7 +121,7 @@ def test_windows_that_fit_nowhere(store: AlignmentStore) -> None:
 def test_starts_that_the_memory_does_not_hold(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Intervals.everywhere(store.layout)
     count = len(window_starts(store, whole, 10, 1, most_unknown=1.0))
-    monkeypatch.setattr(intervals, "available_memory", lambda: 24 * count - 1)
+    monkeypatch.setattr("r2mae.cores.available_memory", lambda: 24 * count - 1)
     with pytest.raises(UserError, match=rf"^{count:,} windows take .* GB are free: give a larger --stride$"):
         window_starts(store, whole, 10, 1)
     assert len(window_starts(store, whole, 10, 2, most_unknown=1.0)) < count

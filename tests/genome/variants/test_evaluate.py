@@ -15,8 +15,8 @@ from genome.test_domain import SMALL
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, build_store
+from r2mae.genome.batches import GenomeData, load_data
 from r2mae.genome.config import GenomeConfig, GenomeEvaluationConfig
-from r2mae.genome.data import GenomeData, load_data
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.evaluate import baseline_variants

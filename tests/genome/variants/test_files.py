@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
-from r2mae.genome.variants.alleles import REASONS, substitutions
-from r2mae.genome.variants.files import Block, check_output, open_variants, text_file
+from r2mae.genome.variants.files import REASONS, Block, check_output, open_variants, substitutions, text_file
 
 HEADER = (
     '##fileformat=VCFv4.2\n##INFO=<ID=AF,Number=A,Type=Float,Description="x">\n'

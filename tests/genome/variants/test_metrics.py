@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from r2mae.genome.variants.metrics import MOST_FALSE, blocks_of, correlation, ranking, with_intervals
+from r2mae.genome.variants.labelled import MOST_FALSE, blocks_of, correlation, ranking, with_intervals
 
 
 @given(seed=st.integers(0, 10_000), count=st.integers(4, 3000), levels=st.sampled_from([2, 10, 10**6]))

@@ -12,9 +12,9 @@ from genome.made import network
 from genome.variants.conftest import PREDICT, SIZES, WINDOW, alignment, build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
+from r2mae.genome.score import scores_of, site_scorer, window_start
 from r2mae.genome.store.tokens import MASK
-from r2mae.genome.variants.alleles import substitutions
-from r2mae.genome.variants.sites import scores_of, site_scorer, window_start
+from r2mae.genome.variants.files import substitutions
 from r2mae.training.validation import evaluating
 
 _OTHER = str.maketrans("ACGTacgt", "TGCAtgca")

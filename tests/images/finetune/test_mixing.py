@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2mae.images.augment import ERASED, beta, cut_box, erase, erased_box, mix, soft_targets
+from r2mae.images.augment import ERASED, cut_box, erase, erased_box, mix, soft_targets
 from r2mae.masking.keys import Key
 
 SEEDS = st.integers(0, 2**32)
@@ -54,13 +54,6 @@ def test_without_either_nothing_is_mixed() -> None:
     assert torch.equal(soft, targets)
 
 
-@pytest.mark.parametrize(("count", "row"), [(5, 0), (6, 1)])
-def test_rows_that_make_no_pairs_are_refused(count: int, row: int) -> None:
-    images, targets = rows(count)
-    with pytest.raises(ValueError, match="pairs"):
-        mix(images, targets, Key.root(0).rows(row))
-
-
 @given(SEEDS, st.floats(0, 1), st.integers(1, 40), st.integers(1, 40))
 def test_a_box_takes_its_share_of_the_area_where_it_is_within_the_image(
     seed: int, share: float, height: int, width: int
@@ -73,12 +66,6 @@ def test_a_box_takes_its_share_of_the_area_where_it_is_within_the_image(
     assert right - left <= wide
     if top > 0 and bottom < height and left > 0 and right < width:
         assert (bottom - top, right - left) == (tall, wide)
-
-
-def test_lambda_has_the_moments_of_beta() -> None:
-    numbers = np.array([beta(0.8, Key.root(0).fold(step).uniform()) for step in range(2000)])
-    assert numbers.mean() == pytest.approx(0.5, abs=0.03)
-    assert numbers.var() == pytest.approx(1 / (4 * (2 * 0.8 + 1)), abs=0.01)
 
 
 @given(SEEDS)

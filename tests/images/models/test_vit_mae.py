@@ -10,12 +10,11 @@ from torch import Tensor
 from transformers import ViTMAEForPreTraining
 
 from r2mae.errors import UserError
+from r2mae.images import weights as export
 from r2mae.images.models.vit_mae import Settings, build
-from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
-from r2mae.images.models.vit_mae.task import HiddenPatches, PatchTask
+from r2mae.images.models.vit_mae.model import HiddenPatches, PatchTask, VisionTransformerMAE, positions
 from r2mae.images.patches import patchify, standardised
-from r2mae.images.weight_conversion import export
-from r2mae.images.weight_conversion.load import for_transformers
+from r2mae.images.weights import for_transformers
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
 

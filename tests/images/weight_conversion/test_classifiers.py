@@ -14,8 +14,7 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.finetune import FINETUNED, finetune, plan
 from r2mae.images.patches import standardised
 from r2mae.images.task import scaled
-from r2mae.images.weight_conversion.export import to_mae, to_timm, to_transformers
-from r2mae.images.weight_conversion.load import load_initial_weights, read_weights
+from r2mae.images.weights import load_initial_weights, read_weights, to_mae, to_timm, to_transformers
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 

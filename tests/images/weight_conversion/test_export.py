@@ -13,13 +13,11 @@ from transformers import AutoImageProcessor, ViTForImageClassification, ViTModel
 from images.weight_conversion.small_vits import config, equal, finished, picture_file
 from r2mae.cli.main import main
 from r2mae.errors import UserError
-from r2mae.images.decode import to_square
 from r2mae.images.domain import DOMAIN
-from r2mae.images.models.vit_mae.model import VisionTransformerMAE
-from r2mae.images.models.vit_mae.task import PatchTask
+from r2mae.images.files import to_square
+from r2mae.images.models.vit_mae.model import PatchTask, VisionTransformerMAE
 from r2mae.images.patches import standardised
-from r2mae.images.weight_conversion.export import to_mae, to_timm, to_transformers
-from r2mae.images.weight_conversion.load import mean_ratio, read_weights
+from r2mae.images.weights import mean_ratio, read_weights, to_mae, to_timm, to_transformers
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model

@@ -14,7 +14,7 @@ from transformers import ViTForImageClassification, ViTMAEModel, ViTModel
 
 from images.weight_conversion.small_vits import equal, ours, pth, stock_mae, stock_vit
 from r2mae.errors import UserError
-from r2mae.images.weight_conversion.load import for_transformers, from_transformers, read_weights
+from r2mae.images.weights import for_transformers, from_transformers, read_weights
 
 
 def encoder() -> dict[str, torch.Tensor]:
@@ -26,7 +26,7 @@ def test_folders_that_transformers_saves(tmp_path: Path) -> None:
     model = stock_mae(image_size=[16, 16], layer_norm_eps=1e-6)
     model.save_pretrained(tmp_path / "mae")
     read = read_weights(tmp_path / "mae")
-    assert (read.layout, read.heads, read.decoder_heads, read.image) == ("transformers", 4, 2, (16, 16))
+    assert (read.layout, read.heads, read.decoder_heads) == ("transformers", 4, 2)
     assert equal(read.state, from_transformers(model.state_dict()))
     for kind in (ViTModel, ViTForImageClassification):
         other = stock_vit(kind)
@@ -60,7 +60,7 @@ def test_older_folders(tmp_path: Path) -> None:
 def test_checkpoints(wrapped: Callable[[Any], Any], tmp_path: Path) -> None:
     state = dict(ours().state_dict())
     read = read_weights(pth(tmp_path / "mae.pth", wrapped(state)))
-    assert (read.layout, read.heads, read.image) == ("mae", None, None)
+    assert (read.layout, read.heads) == ("mae", None)
     assert equal(read.state, state)
     read = read_weights(pth(tmp_path / "timm.pth", wrapped(encoder())))
     assert read.layout == "timm"
@@ -92,7 +92,7 @@ def _broken(folder: Path) -> dict[str, Path]:
     config = json.loads((folder / "relu" / "config.json").read_text())
     (folder / "relu" / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
     stock_vit().save_pretrained(folder / "words")
-    (folder / "words" / "config.json").write_text(json.dumps({**config, "image_size": "large"}))
+    (folder / "words" / "config.json").write_text(json.dumps({**config, "num_attention_heads": "large"}))
     (folder / "text.pth").write_text("no weights")
     (folder / "none.pth").write_bytes(b"")
     (folder / "text.safetensors").write_text("no weights")
@@ -104,7 +104,7 @@ def _broken(folder: Path) -> dict[str, Path]:
         "holds no weights: expected model.safetensors": folder / "config_only",
         "is of a model of the type 'beit': expected vit_mae or vit": folder / "other",
         "holds neither config.yaml nor config.json": folder / "empty",
-        "num_attention_heads and image_size should be whole numbers": folder / "words",
+        "num_attention_heads should be a whole number": folder / "words",
         "has the activation 'relu'": folder / "relu",
         r"more than weights \((posix|nt)\.mkdir\), and loading it could run code: save": code,
         r"text.pth: not a valid file of weights \(no weights, or damaged": folder / "text.pth",

@@ -8,7 +8,7 @@ from transformers import ViTForImageClassification, ViTModel
 
 from images.weight_conversion.small_vits import equal, ours, stock_mae, stock_vit
 from r2mae.errors import UserError
-from r2mae.images.weight_conversion.load import (
+from r2mae.images.weights import (
     PATCHES,
     for_transformers,
     from_transformers,

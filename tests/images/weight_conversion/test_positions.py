@@ -7,23 +7,21 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.images.models.vit_mae.model import positions
-from r2mae.images.weight_conversion.load import fitted_positions
+from r2mae.images.weights import fitted_positions
 
 SIDES = st.integers(1, 5)
-GRIDS = st.tuples(SIDES, SIDES)
 
 
-@given(there=GRIDS, grid=GRIDS, kind=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
-def test_sines_are_computed_again(there: tuple[int, int], grid: tuple[int, int], kind: torch.dtype) -> None:
-    table = positions(8, there).to(kind)
-    found, told = fitted_positions(table, grid, there=there)
-    if there == grid:
+@given(side=SIDES, grid=st.tuples(SIDES, SIDES), kind=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+def test_sines_are_computed_again(side: int, grid: tuple[int, int], kind: torch.dtype) -> None:
+    table, own = positions(8, (side, side)).to(kind), positions(8, grid)
+    found, told = fitted_positions(table, own, grid, "pos_embed")
+    if side**2 == grid[0] * grid[1]:
         assert found is table
         assert not told
     else:
-        assert torch.equal(found, positions(8, grid).to(kind))
-        assert "computed again" in told
-        assert f"{grid[0]} x {grid[1]} patches from {there[0]} x {there[1]}" in told
+        assert found is own
+        assert f"computed again for {grid[0]} x {grid[1]} patches from {side} x {side}" in told
 
 
 def test_other_positions_are_interpolated() -> None:
@@ -33,22 +31,13 @@ def test_other_positions_are_interpolated() -> None:
 
     stock = ViTEmbeddings(ViTConfig(hidden_size=8, image_size=16, patch_size=4))
     table = stock.position_embeddings.detach()
-    found, told = fitted_positions(table, (6, 6))
+    found, told = fitted_positions(table, positions(8, (6, 6)), (6, 6), "pos_embed")
     expected = stock.interpolate_pos_encoding(torch.zeros(1, 37, 8), 24, 24)
     torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-6)
     assert "interpolated for 6 x 6 patches from 4 x 4 (bicubic" in told
     assert torch.equal(found[:, 0], table[:, 0])
 
 
-def test_learned_positions_of_the_same_grid_stay() -> None:
-    table = torch.randn(1, 17, 8)
-    assert fitted_positions(table, (4, 4))[0] is table
-    found, told = fitted_positions(table, (2, 8))  # as many patches, in another rectangle
-    assert found.shape == table.shape
-    assert "from 4 x 4" in told
-    assert fitted_positions(torch.randn(1, 17, 8), (2, 8), there=(2, 8))[1] == ""
-
-
 def test_patches_that_are_no_square_are_refused() -> None:
     with pytest.raises(UserError, match="pos_embed has 16 positions"):
-        fitted_positions(torch.randn(1, 16, 8), (2, 2))
+        fitted_positions(torch.randn(1, 16, 8), positions(8, (2, 2)), (2, 2), "pos_embed")

@@ -17,10 +17,10 @@ import pandas as pd
 import r2mae
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.evaluation.statistics import AVERAGE_RANK, best_fixed, rank_table
 from r2mae.files import read_confined
+from r2mae_paper.bases import CELL_SETS
 from r2mae_paper.claims.claim import typeset
 from r2mae_paper.claims.estimates import Differences
 from r2mae_paper.state import MADE, json_in, state_of, version_in
@@ -145,8 +145,7 @@ class Results:
             except FileNotFoundError:
                 raise UnavailableError(f"{path.parent.name} has no {path.name}") from None
             except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
-                reason = " ".join(str(error).split())[:120]
-                raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({reason})") from None
+                raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({brief(error)})") from None
         table = self._read[path]
         if not len(table):
             raise UnavailableError(f"{path.parent.name}/{path.name} has no rows")
@@ -248,14 +247,14 @@ def _of_cells(results: Results, studies: Sequence[str]) -> Sources:
 
 
 def _types_of(name: str, config: Mapping[str, Any]) -> str:
-    known = {**SET_DEFAULTS.get(name, {}), **{key: value for key, value in config.items() if value}}
+    known = {**CELL_SETS.get(name, {}), **{key: value for key, value in config.items() if value}}
     first = str((known.get("labels") or ("cell_type",))[0])
     return "" if first == "condition" or first in known.get("auroc_labels", ()) else f"{first}_bacc"
 
 
 def _ranked_of(name: str) -> tuple[str, ...]:
     """Return the scores of a named set that count for its rank: of a condition its AUROCs."""
-    known = SET_DEFAULTS.get(name)
+    known = CELL_SETS.get(name)
     if known is None:
         return ()
     by_auroc = known.get("auroc_labels") or [label for label in known.get("labels", ()) if label == "condition"]

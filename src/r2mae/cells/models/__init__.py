@@ -6,7 +6,7 @@ The module of a model has
   docstring their help;
 - ``build(architecture)``, which returns a task (a :class:`r2mae.cells.task.GeneTask`) and a freshly initialised
   :class:`r2mae.cells.task.CountModel`. The mapping is saved in the run folder. It has `model`, the names of `genes` and
-  `batches`, the settings, `mask_input` where the model gets the mask, and `representation`.
+  `batches`, the settings, and `mask_input` where the model gets the mask.
 """
 
 from dataclasses import dataclass

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from r2mae.cells.models import MLPSettings as Settings
-from r2mae.cells.sparse_rows import SparseRows
-from r2mae.cells.task import CountModel, GeneTask
+from r2mae.cells.task import CountModel, GeneTask, SparseRows
 
 __all__ = ["CountAutoencoder", "GeneLinear", "Settings", "build"]
 
@@ -118,8 +117,12 @@ class CountAutoencoder(CountModel):
         `hidden` gives the indices of the genes that all cells hide, or a row of the mask for each cell; by default
         nothing is hidden. Only a model with `mask_input` takes it.
         """
-        last: Tensor = self.encoder[-1](self.last_hidden(log_counts, batch, columns, hidden))
-        return last
+        state: Tensor = self.encoder[0](self.first(log_counts, batch, columns))
+        if hidden is not None:
+            state = state + self._mask_term(hidden)
+        for layer in list(self.encoder)[1:]:
+            state = layer(state)
+        return state
 
     def _mask_term(self, hidden: Hidden) -> Float[Tensor, "*cells width"]:
         """Return the mask times its weights: one row for all cells, at almost no cost, or one for each cell."""
@@ -128,21 +131,6 @@ class CountAutoencoder(CountModel):
             return hidden.to(self.mask_weight.dtype) @ self.mask_weight
         mask = self.mask_weight.new_zeros(self.genes).index_fill_(0, hidden, 1.0)
         return mask @ self.mask_weight
-
-    def last_hidden(
-        self,
-        log_counts: LogCounts,
-        batch: Int64[Tensor, " cells"],
-        columns: Int64[Tensor, " columns"] | None = None,
-        hidden: Hidden | None = None,
-    ) -> Float[Tensor, "cells width"]:
-        """Return the layer before the representation, after its batch normalisation and ReLU."""
-        state: Tensor = self.encoder[0](self.first(log_counts, batch, columns))
-        if hidden is not None:
-            state = state + self._mask_term(hidden)
-        for layer in list(self.encoder)[1:-1]:
-            state = layer(state)
-        return state
 
     def decode(
         self, latent: Float[Tensor, "cells latent"], batch: Int64[Tensor, " cells"]
@@ -171,5 +159,4 @@ def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:
     norm = architecture.get("norm", "batch")
     model = CountAutoencoder(genes, batches, n_hidden, n_latent, norm=norm, mask_input=mask_input)
     model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-    representation = architecture.get("representation", "latent")
-    return GeneTask(genes, n_hidden, representation, mask_input, takes_sparse=True), model
+    return GeneTask(genes, n_hidden, mask_input, takes_sparse=True), model

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from r2mae.cache import create_once
 from r2mae.domains.lookup import get_domain
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.files import write_json
 from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
 from r2mae.training.folder import RunFolder, read_json
@@ -90,8 +90,7 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
             raise UserError(f"{file}: a weight is not finite (NaN or infinite): fetch it again")
         model.load_state_dict(state)
     except (KeyError, RuntimeError, AttributeError, TypeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} is damaged or has no weights of GPN-MSA ({reason}): fetch it again") from None
+        raise UserError(f"{file} is damaged or has no weights of GPN-MSA ({brief(error)}): fetch it again") from None
     return Origin(folder, (file,), "gpn", ("its species have to be those of the store, in the same order",))
 
 
@@ -144,8 +143,9 @@ def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
             return file, load_file(file)
         return file, torch.load(file, map_location="cpu", weights_only=True)  # runs no code of the file
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} cannot be read ({reason}): fetch it again, as safetensors if it can be had") from None
+        raise UserError(
+            f"{file} cannot be read ({brief(error)}): fetch it again, as safetensors if it can be had"
+        ) from None
 
 
 def export(run: Path, output: Path) -> str:

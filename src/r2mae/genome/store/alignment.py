@@ -3,9 +3,9 @@
 import hashlib
 import json
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,8 @@ MOST_MAPPED = 20_000
 """Files that are mapped at a time; systems limit the maps of a process."""
 
 _SMALL = 1 << 30  # bytes of a file that is compared with its checksum before it is read
+
+Numbers = Int64[np.ndarray, " batch"]
 
 
 def contig_file(number: int) -> str:
@@ -50,8 +52,7 @@ class Layout:
     @cached_property
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
         """The position at which each contig begins if all are concatenated, and their total length."""
-        found: Int64[np.ndarray, " bounds"] = np.cumsum([0, *self.lengths], dtype=np.int64)
-        return found
+        return np.cumsum([0, *self.lengths], dtype=np.int64)
 
     @property
     def positions(self) -> int:
@@ -125,8 +126,7 @@ class AlignmentStore:
             file = self.folder / name
             if not file.is_file() or file.stat().st_size != size:
                 raise damaged(self.folder, f"{name} is missing, or has not {size:,} bytes")
-        self._contigs: dict[int, np.ndarray] = {}
-        self._tracks: dict[str, np.ndarray] = {}
+        self.mapped = lru_cache(MOST_MAPPED)(self._map)
 
     def __repr__(self) -> str:
         return (
@@ -139,23 +139,30 @@ class AlignmentStore:
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit."""
-        if contig not in self._contigs:
-            if not 0 <= contig < len(self.contigs):
-                raise IndexError(f"contig {contig} of {len(self.contigs)}")
-            if len(self._contigs) >= MOST_MAPPED:
-                self._contigs.clear()
-            shape = self.layout.lengths[contig], len(self.species)
-            self._contigs[contig] = self._map(contig_file(contig), shape)
-        return self._contigs[contig]
+        if not 0 <= contig < len(self.contigs):
+            raise IndexError(f"contig {contig} of {len(self.contigs)}")
+        return self.mapped(contig_file(contig), (self.layout.lengths[contig], len(self.species)))
 
-    @cached_property
+    @property
     def reference(self) -> UInt8[np.ndarray, " positions"]:
         """The reference's column of all contigs, one after the other, with the soft-mask bit; mapped."""
-        return self._map(REFERENCE, (self.layout.positions,))
+        return self.mapped(REFERENCE, (self.layout.positions,))
 
-    def windows(
-        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
-    ) -> UInt8[np.ndarray, "batch length species"]:
+    def columns(self, names: Sequence[str]) -> list[int] | None:
+        """Return the numbers of the aligned species with these names; None if these are all, in order."""
+        known = self.species[1:]
+        if tuple(names) == known:
+            return None
+        missing = [name for name in names if name not in known]
+        if missing:
+            listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+            raise UserError(
+                f"{self.folder} lacks {len(missing)} of the {len(names)} aligned species of the model ({listed}): "
+                "build a store with them (r2mae data alignment build --species)"
+            )
+        return [known.index(name) for name in names]
+
+    def windows(self, contigs: Numbers, starts: Numbers, length: int) -> UInt8[np.ndarray, "batch length species"]:
         """Return windows of the alignment, in new memory: A C G T - unknown as 0 to 5; the reference is species 0.
 
         Contigs are numbers, and starts count from 0. A window may reach over an end of its contig; there it is unknown.
@@ -163,7 +170,7 @@ class AlignmentStore:
         return self.soft_windows(contigs, starts, length)[0]
 
     def soft_windows(
-        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
+        self, contigs: Numbers, starts: Numbers, length: int
     ) -> tuple[UInt8[np.ndarray, "batch length species"], Bool[np.ndarray, "batch length"]]:
         """Return windows, as :meth:`windows`, and the soft mask of the reference (false outside of the contig)."""
         if length < 1:
@@ -186,12 +193,9 @@ class AlignmentStore:
         if strand not in ("+", "-"):
             raise unknown("strand", strand, ("+", "-"))
         found = self.windows(np.array([self.layout.number(contig)]), np.array([start]), length)
-        window: UInt8[np.ndarray, "length species"] = (found if strand == "+" else reverse_complement(found))[0]
-        return window
+        return np.asarray((found if strand == "+" else reverse_complement(found))[0])
 
-    def reference_windows(
-        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
-    ) -> UInt8[np.ndarray, "batch length"]:
+    def reference_windows(self, contigs: Numbers, starts: Numbers, length: int) -> UInt8[np.ndarray, "batch length"]:
         """Return windows of the reference alone, without the soft-mask bit, padded likewise."""
         places = self._places(contigs, starts, length)
         found = np.where(places < 0, np.uint8(UNKNOWN), self.reference[np.maximum(places, 0)] & TOKEN)
@@ -210,32 +214,23 @@ class AlignmentStore:
 
     def track(self, name: str) -> Float[np.ndarray, " positions"]:
         """Map the values of a track for each position of all contigs, one after the other; NaN where there is none."""
-        if name not in self._tracks:
-            if not self.tracks:
-                raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
-            if name not in self.tracks:
-                raise unknown("track", name, self.tracks)
-            values = read_json(self.folder / TRACKS / f"{name}.json")
-            if not isinstance(values, dict) or values.get("dtype") not in ("float16", "float32"):
-                raise damaged(self.folder, f"the description of track {name!r} cannot be read")
-            self._tracks[name] = self._map(f"{TRACKS}/{name}.npy", (self.layout.positions,), values["dtype"])
-        return self._tracks[name]
+        if not (self.folder / TRACKS / f"{name}.json").is_file():
+            none = UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
+            raise unknown("track", name, self.tracks) if self.tracks else none
+        return self.mapped(f"{TRACKS}/{name}.npy", (self.layout.positions,), "float16")
 
     def track_windows(
-        self, name: str, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
+        self, name: str, contigs: Numbers, starts: Numbers, length: int
     ) -> Float[np.ndarray, "batch length"]:
         """Return windows of a track as float32, 0 where it has no value and outside of the contig."""
         places = self._places(contigs, starts, length)
         values = self.track(name)[np.maximum(places, 0)].astype(np.float32)
         return np.where((places < 0) | np.isnan(values), np.float32(0), values)
 
-    def verify(self, progress: Callable[[float], None] | None = None) -> None:
-        """Raise a UserError for the first file that differs from its checksum; `progress` gets the fraction done."""
-        names = [*self.layout.files, *(f"{TRACKS}/{name}.npy" for name in self.tracks)]
-        for done, name in enumerate(names, 1):
+    def verify(self) -> None:
+        """Raise a UserError for the first file that differs from its checksum."""
+        for name in (*self.layout.files, *(f"{TRACKS}/{name}.npy" for name in self.tracks)):
             self._verify(name)
-            if progress is not None:
-                progress(done / len(names))
 
     def _map(self, name: str, shape: tuple[int, ...], dtype: str = "uint8") -> np.ndarray:
         """Map a file for reading at random places."""
@@ -260,15 +255,22 @@ class AlignmentStore:
         if tokens.max(initial=0) > UNKNOWN:
             raise damaged(self.folder, "it holds values that are no letters")
 
-    def _places(
-        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
-    ) -> Int64[np.ndarray, "batch length"]:
+    def _places(self, contigs: Numbers, starts: Numbers, length: int) -> Int64[np.ndarray, "batch length"]:
         """Return the positions of windows in arrays of all contigs, -1 outside of the contig."""
         inside = starts[:, None] + np.arange(length)
         is_inside = (inside >= 0) & (inside < self.lengths[contigs][:, None])
-        found: Int64[np.ndarray, "batch length"]
-        found = np.where(is_inside, self.layout.offsets[contigs][:, None] + inside, -1)
-        return found
+        return np.where(is_inside, self.layout.offsets[contigs][:, None] + inside, -1)
+
+
+def open_store(data: str) -> AlignmentStore:
+    """Open a store; for a file, such as an alignment, the error says how to build one."""
+    path = Path(data).expanduser()
+    if path.is_file():
+        raise UserError(
+            f"{data} is a file, and runs read an alignment store: build one first with "
+            f"r2mae data alignment build {data} -o {path.name.split('.')[0] or 'store'}"
+        )
+    return AlignmentStore(path)
 
 
 def digest_of(path: Path) -> str:

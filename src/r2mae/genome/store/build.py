@@ -1,8 +1,9 @@
-"""From an alignment to a store: ``r2mae data alignment build``."""
+"""``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,23 @@ from r2mae.genome.store.alignment import (
     digest_of,
     read_layout,
 )
-from r2mae.genome.store.fasta import FastaFiles, read_reference
-from r2mae.genome.store.maf import MafFiles
-from r2mae.genome.store.sources import Build, Placed, Progress, allocate, kind_of, name_of, table_lines
+from r2mae.genome.store.readers import CHUNK, Build, FastaFiles, MafFiles, Placed, Progress, kind_of, read_reference
+from r2mae.genome.store.sources import allocate, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, TOKEN, UNKNOWN
-from r2mae.genome.store.zarr_exchange import ZarrGroup
-
-CHUNK = 1 << 16
-"""Positions that are processed at a time."""
+from r2mae.genome.store.tracks import add_track
+from r2mae.genome.store.zarr_exchange import ZarrGroup, export_zarr
+from r2mae.progress import counting_bar
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
 _PLAN, _GIVEN = "plan.json", "given.npy"  # of an unfinished build: what it is made of, and the reference's own FASTA
+_MOST_CONTIGS = 30  # in a table
+_NOTES = {
+    "unknown_reference_positions": "positions of the reference are unknown",
+    "soft_masked_positions": "positions are soft-masked",
+    "inserted_columns": "columns were omitted, where the reference has a gap",
+    "second_rows": "second rows of a species in a block were omitted",
+    "without_reference": "blocks without the reference were omitted",
+}
 _SOURCES: dict[str, type[MafFiles] | type[FastaFiles] | type[ZarrGroup]] = {
     "maf": MafFiles,
     "fasta": FastaFiles,
@@ -237,3 +244,61 @@ class _Builder:
         files = {name: (size, digest_of(self.folder / name)) for name, size in sizes.items()}
         contents = {"files": files, "made_from": self.plan, "counts": counts, "known": known, "same": same}
         write_json(self.folder / META, {"format": FORMAT, **asdict(layout), **contents})
+
+
+def build(**options: Any) -> None:
+    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.options.Build`."""
+    bars: dict[str, Callable[[int, int], None]] = {}
+    with ExitStack() as stack:
+
+        def show(stage: str, done: float) -> None:
+            if stage not in bars:
+                stack.close()  # the bar of the stage before
+                bars[stage] = stack.enter_context(counting_bar(stage, counted=False, transient=True))
+            bars[stage](round(done * 10_000), 10_000)
+
+        store = build_store(**options, progress=show)
+    _print_summary(store)
+
+
+def info(store: str, verify: bool = False) -> None:
+    """Print the contents of a store, and compare it with its checksums."""
+    opened = AlignmentStore(store)
+    if verify:
+        opened.verify()
+    _print_summary(opened)
+    layout, width = opened.layout, max(map(len, ("species", *opened.species, *opened.contigs[:_MOST_CONTIGS])))
+    print(f"{'species':{width}}   known  as the reference")
+    for name, known, same in zip(layout.species, layout.known, layout.same, strict=True):
+        print(f"{name:{width}}  {known / layout.positions:6.1%}  {same / max(known, 1):16.1%}")
+    print(f"{'contig':{width}}  {'positions':>13}")
+    for name, length in zip(layout.contigs[:_MOST_CONTIGS], layout.lengths, strict=False):
+        print(f"{name:{width}}  {length:13,}")
+    if len(layout.contigs) > _MOST_CONTIGS:
+        print(f"and {len(layout.contigs) - _MOST_CONTIGS:,} more contigs")
+    if opened.tracks:
+        print(f"tracks: {', '.join(opened.tracks)}")
+    if verify:
+        print("all checksums match")
+
+
+def track(store: str, file: str, name: str) -> None:
+    """Add values for each position."""
+    add_track(AlignmentStore(store), file, name)
+    print(f"{store}: track {name}")
+
+
+def export(store: str, out: str) -> None:
+    """Write a store as a zarr group."""
+    export_zarr(AlignmentStore(store), Path(out).expanduser())
+    print(out)
+
+
+def _print_summary(store: AlignmentStore) -> None:
+    """Print a summary of a store: its size, and what was omitted from it."""
+    layout = store.layout
+    contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
+    print(f"{store.folder}: {layout.positions:,} positions of {contigs} x {len(layout.species)} species")
+    for name, note in _NOTES.items():
+        if layout.counts.get(name):
+            print(f"  {layout.counts[name]:,} {note}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from r2mae.cores import available_memory
+from r2mae.cores import refuse_beyond_memory
 from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.sources import integer, name_of, table_lines
@@ -195,11 +195,7 @@ def window_starts(
         name = store.contigs[int(store.lengths.argmax())]
         raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
     seen = sum(max((end - start - length) // stride + 1, 0) for _, start, end in part.rows())
-    needed, free = seen * _BYTES, available_memory()
-    if free is not None and needed > free:
-        raise UserError(
-            f"{seen:,} windows take {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: give a larger --stride"
-        )
+    refuse_beyond_memory(seen * _BYTES, f"{seen:,} windows take", "give a larger --stride")
     starts: Int64[np.ndarray, " windows"] = np.empty(seen, np.int64)
     kept, per_step = 0, max(_STEP // stride, 1)
     for contig, start, end in part.rows():

@@ -1,23 +1,17 @@
-"""Reads lines of the user's files, plain or gzip, with their numbers for errors; and what an alignment is read by."""
+"""Reads lines of the user's files, plain or gzip, with their numbers for errors."""
 
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any
 
 import numpy as np
-from jaxtyping import UInt8
 
-from r2mae.errors import UserError, unknown
-
-Kind = Literal["maf", "fasta", "zarr"]
-Progress = Callable[[str, float], None]
-"""Called with a stage ("reading", "checking") and the fraction of it that is done."""
+from r2mae.errors import UserError
 
 LONGEST_LINE = 1 << 30
 """Bytes of a line, such as a chromosome in a FASTA."""
@@ -27,43 +21,7 @@ DIGITS = 15
 
 PIECE = 1 << 20  # bytes that are read at a time
 _REPORTED = 1 << 12  # lines between reports of the progress
-_SPREAD = 1_000  # most positions of all contigs for each byte that the files hold
 _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # the end of a file of bgzip
-
-
-@dataclass(frozen=True)
-class Build:
-    """What a store is built of, as :func:`r2mae.genome.store.build.build_store` describes it.
-
-    `folder` is that of the unfinished store, also for temporary files.
-    """
-
-    files: Sequence[Path]
-    species: Sequence[str] | None
-    contig: str | None
-    reference: Path | None
-    folder: Path
-    progress: Progress
-
-
-class Placed(NamedTuple):
-    """A part of an alignment: tokens from a position of a contig on. Of several at a position, the first counts.
-
-    `where` is the file, and the line of the reference's row if there is one, for errors.
-    """
-
-    contig: int
-    start: int
-    tokens: UInt8[np.ndarray, "positions species"]
-    where: str
-
-
-def choose_species(names: Sequence[str], listed: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the species to keep: the reference, and those listed (or raise a UserError if one is unknown) or all."""
-    for name in listed or ():
-        if name not in names:
-            raise unknown("species", name, names)
-    return tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
 
 
 def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
@@ -135,44 +93,6 @@ def shown(text: bytes) -> str:
 def integer(field: bytes) -> int | None:
     """Return a whole number of a file, or None if it is none or has more than :data:`DIGITS` digits."""
     return int(field) if field.isdigit() and len(field) <= DIGITS else None
-
-
-def check_lengths(lengths: Mapping[str, int], held: int, where: Callable[[str], str]) -> None:
-    """Refuse contigs whose declared lengths are far more than the contents of the files could fill.
-
-    The files (unpacked, and the reference's own FASTA) hold so many bytes. `where` returns the file, and the line if
-    there is one, that declares the length of a contig.
-    """
-    if sum(lengths.values()) > _SPREAD * held:
-        name = max(lengths, key=lengths.__getitem__)
-        raise UserError(
-            f"{where(name)}: says that {name} has {lengths[name]:,} positions, and almost none of them is here: mend "
-            "the length, or give the reference's own FASTA (--reference)"
-        )
-
-
-def kind_of(path: Path) -> Kind:
-    """Tell MAF, FASTA and zarr apart, by content; raise a UserError for other and empty files."""
-    if path.is_dir():
-        if any((path / name).is_file() for name in (".zgroup", "zarr.json")):
-            return "zarr"
-        raise UserError(f"{path}: is a folder: name the MAF or FASTA files in it, or a zarr group")
-    is_empty = True
-    for _, line in read_lines(path):
-        text = line.strip()
-        is_empty &= not text
-        if text.startswith(b">"):
-            return "fasta"
-        if text.startswith(b"##maf") or text.split(None, 1)[:1] == [b"a"]:
-            return "maf"
-        if text and not text.startswith((b"#", b"track ")):
-            break
-    if is_empty:
-        raise UserError(f"{path}: is empty")
-    raise UserError(
-        f"{path}, line 1: is neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
-        "give one of them"
-    )
 
 
 def allocate(path: Path, dtype: Any, *shape: int) -> np.ndarray:

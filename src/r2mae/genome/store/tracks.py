@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.files import atomic_path, exclusive, write_json
 from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
 from r2mae.genome.store.intervals import interval_lines, nothing_of
@@ -39,8 +39,8 @@ def add_track(store: AlignmentStore, source: str | Path, name: str) -> None:
             _write(place, store.layout, found)
             digest = digest_of(place)
             target.with_suffix(".json").unlink(missing_ok=True)
-        write_json(target.with_suffix(".json"), {"dtype": "float16", "digest": digest, "source": path.name})
-    store._tracks.pop(name, None)
+        write_json(target.with_suffix(".json"), {"digest": digest, "source": path.name})
+    store.mapped.cache_clear()
 
 
 def _write(place: Path, layout: Layout, pieces: Iterator[Piece]) -> None:
@@ -94,5 +94,4 @@ def _bigwig(path: Path, layout: Layout) -> Iterator[Piece]:
                 last = min(first + _STEP, length)
                 yield f"{path}: {name}", number, first, last, np.asarray(opened.values(name, first, last, numpy=True))
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again") from None
+        raise UserError(f"{path}: pyBigWig cannot read this bigWig ({brief(error)}): fetch it again") from None

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from r2mae.cache import create_once
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.genome.store.alignment import AlignmentStore, Layout
-from r2mae.genome.store.sources import Build, Placed, Progress, check_lengths, choose_species
+from r2mae.genome.store.readers import Build, Placed, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
 
 _CHUNK = 1 << 14  # positions of a chunk of the arrays that are written
@@ -25,8 +25,7 @@ def _read(where: str, read: Callable[[], Any]) -> Any:
     except ImportError:
         raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
     except Exception as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{where} cannot be read ({reason}): export or fetch it again") from None
+        raise UserError(f"{where} cannot be read ({brief(error)}): export or fetch it again") from None
 
 
 class ZarrGroup:
@@ -92,7 +91,7 @@ class ZarrGroup:
         return tokens
 
 
-def export_zarr(store: AlignmentStore, out: Path, progress: Progress | None = None) -> None:
+def export_zarr(store: AlignmentStore, out: Path) -> None:
     """Write a store as a zarr group (version 2), which appears when it is complete.
 
     Each contig is an array of letters (S1), positions × species; lower case is the reference's soft mask, N unknown.
@@ -115,5 +114,3 @@ def export_zarr(store: AlignmentStore, out: Path, progress: Progress | None = No
             array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
             for begin in range(0, len(tokens), _CHUNK):
                 array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
-            if progress is not None:
-                progress("writing", int(layout.offsets[number + 1]) / layout.positions)

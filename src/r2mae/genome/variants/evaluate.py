@@ -8,15 +8,25 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from torch.nn.functional import one_hot
 
 from r2mae.errors import UserError
+from r2mae.genome.batches import GenomeData
 from r2mae.genome.config import HELD_OUT, GenomeConfig, contrast_name, sides_of
-from r2mae.genome.data import GenomeData, species_columns
 from r2mae.genome.evaluate import composition
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
+from r2mae.genome.score import Logs, Numbers, SiteLogs, scores_of, site_scorer
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import REASONS, substitutions
-from r2mae.genome.variants.labelled import SMALLEST, Labelled, is_large, numbers, read_labelled
-from r2mae.genome.variants.metrics import Measure, blocks_of, correlation, ranking, with_intervals
-from r2mae.genome.variants.sites import SiteLogs, scores_of, site_scorer
+from r2mae.genome.variants.files import REASONS, substitutions
+from r2mae.genome.variants.labelled import (
+    SMALLEST,
+    Labelled,
+    Measure,
+    blocks_of,
+    correlation,
+    is_large,
+    numbers,
+    ranking,
+    read_labelled,
+    with_intervals,
+)
 from r2mae.training.validation import evaluating
 
 _PSEUDOCOUNT = 0.25
@@ -57,18 +67,15 @@ def alignment_logs(data: GenomeData) -> SiteLogs:
     species has by their letter. Species are those that the model is shown; where it is shown none, all of the store.
     """
     names = tuple(data.architecture["species"])
-    columns = species_columns(data.store, names) if names else None
+    columns = data.store.columns(names) if names else None
 
-    def logs(
-        contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
-    ) -> Float32[np.ndarray, "sites 4"]:
+    def logs(contigs: Numbers, positions: Numbers) -> Logs:
         tokens = torch.from_numpy(data.store.windows(contigs, positions, 1)[:, 0, 1:])
         if columns is not None:
             tokens = tokens[:, columns]
         counts = one_hot(tokens.long(), len(LETTERS))[..., :GAP].sum(1)
         # Not divided by their sum: equal counts have to give equal scores, to the last bit.
-        found: Float32[np.ndarray, "sites 4"] = (counts + _PSEUDOCOUNT).log().float().numpy()
-        return found
+        return np.asarray((counts + _PSEUDOCOUNT).log().float())
 
     return logs
 

@@ -6,7 +6,7 @@ The module of a model has
   docstring their help;
 - ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
   The mapping is saved in the run folder. It has `model`; `shape` (height, width, channels); the settings; `mask_input`
-  if the model gets the mask; `exact`; and `fill` if hidden pixels get the mean colour.
+  if the model gets the mask; `exact`; and `fill` if hidden pixels get those of the mean image.
 """
 
 from dataclasses import dataclass

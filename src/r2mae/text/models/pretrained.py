@@ -92,13 +92,7 @@ class PretrainedModel(TokenModel):
         return states if columns is None else _gathered(states, columns)
 
     def logits(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
-        """Return logits over the vocabulary, by the stock model with these states in place of its encoder's.
-
-        Raises
-        ------
-        ValueError
-            If the head needs the states of all tokens.
-        """
+        """Return logits over the vocabulary, by the stock model with these states in place of its encoder's."""
         from transformers.modeling_outputs import BaseModelOutput
 
         if not self.positionwise:
@@ -157,13 +151,7 @@ def config_text(stock: "PreTrainedModel") -> str:
 
 
 def config_of(text: str) -> "PreTrainedConfig":
-    """Return the configuration of a model of transformers from the text of its config.json; no code is loaded.
-
-    Raises
-    ------
-    ValueError
-        If it is none, or asks for more than :data:`~r2mae.training.models.MAX_LAYERS` layers.
-    """
+    """Return the configuration of a model of transformers from the text of its config.json; no code is loaded."""
     from transformers import AutoConfig
 
     values = dict(json.loads(text))

@@ -11,8 +11,7 @@ from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.models import Layers
 
 if TYPE_CHECKING:
-    from r2mae.images.models.vit_mae.model import VisionTransformerMAE
-    from r2mae.images.models.vit_mae.task import PatchTask
+    from r2mae.images.models.vit_mae.model import PatchTask, VisionTransformerMAE
 
 PATCH_RATIOS = SchemeDefaults(
     ratio=0.75,
@@ -91,8 +90,7 @@ class Settings(ImageModelSettings):
 
 def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransformerMAE]":
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
-    from r2mae.images.models.vit_mae.model import VisionTransformerMAE
-    from r2mae.images.models.vit_mae.task import PatchTask
+    from r2mae.images.models.vit_mae.model import PatchTask, VisionTransformerMAE
 
     height, width, channels = (int(side) for side in architecture["shape"])
     settings = Settings(**{name: architecture[name] for name in Settings.own_fields() if name in architecture})

@@ -1,4 +1,4 @@
-"""Weights of vision transformers: our names and those of other libraries, and a model that starts from a file.
+"""Weights of vision transformers: our names and those of other libraries, models that start from files, and exports.
 
 Our names are those of the original MAE, and its encoder's are timm's. transformers keeps queries, keys and values
 apart, where MAE and timm have one matrix ``qkv``. Its names changed with version 5; both are read, and the older are
@@ -11,6 +11,8 @@ import argparse
 import math
 import pickle
 import re
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,17 +22,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
-from r2mae.images.formats import reading
-from r2mae.images.listing import listed
-from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
-from r2mae.images.patches import MEAN
+from r2mae.files import UNFINISHED, atomic_write, write_json
+from r2mae.images.arrays import reading
+from r2mae.images.files import listed
+from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, positions
+from r2mae.images.patches import MEAN, mean_and_deviation
 from r2mae.masking.ratios import is_scheduled
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
@@ -86,6 +89,8 @@ _OMITTED = (
     *("head.", "head_dist.", "fc_norm.", "pooler.", "pre_logits.", "classifier.", "decoder."),
     "embeddings.mask_token",
 )
+_PICKLED = (".pth", ".pt")
+_BILINEAR = 2  # as PIL numbers it
 _CLOSE = 1e-3
 _SINE_ERROR = 5e-3  # the largest change of sines that are stored in 16 bits
 
@@ -220,8 +225,7 @@ class Weights:
     """Weights of a vision transformer as they were stored, on the CPU, under the names of the original MAE.
 
     `layout` says whose names they had; "mae" has a decoder, "timm" an encoder alone. What the source does not say is
-    None: the attention heads, which no shape shows, height and width of the images, and the mean by which pixels were
-    standardised.
+    None: the attention heads, which no shape shows, and the mean by which pixels were standardised.
     """
 
     path: Path
@@ -230,7 +234,6 @@ class Weights:
     files: tuple[Path, ...]
     heads: int | None = None
     decoder_heads: int | None = None
-    image: tuple[int, int] | None = None
     mean: tuple[float, ...] | None = None
 
     @property
@@ -269,7 +272,7 @@ def read_weights(path: str | Path) -> Weights:
     if folder.config_file.is_file():
         made = read_finished(place)
         heads, decoder_heads = (int(made.architecture[name]) for name in ("heads", "decoder_heads"))
-        return Weights(place, "r2mae", made.state, (folder.weights,), heads, decoder_heads, made.size)
+        return Weights(place, "r2mae", made.state, (folder.weights,), heads, decoder_heads)
     if place.is_dir():
         read = _read_folder(place)
     else:
@@ -305,10 +308,9 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
     if strange := [name for name in unused if not name.startswith((*_DECODER, *_OMITTED))]:
         raise UserError(f"{path} has {listed(strange, _SHOWN)}, which our model has not: it is another architecture")
     state, notes = {name: weights.state[name] for name in wanted if name in weights.state}, []
-    grid = None if weights.image is None else (weights.image[0] // model.patch, weights.image[1] // model.patch)
     for name in ("pos_embed", "decoder_pos_embed"):
         if name in state and state[name].ndim == 3:
-            state[name], note = fitted_positions(state[name], model.grid, there=grid, name=name)
+            state[name], note = fitted_positions(state[name], own[name], model.grid, name)
             notes += [note] if note else []
     shapes = {name: (tuple(value.shape), tuple(own[name].shape)) for name, value in state.items()}
     if wrong := [f"{name} {there} for {here}" for name, (there, here) in shapes.items() if there != here]:
@@ -322,37 +324,25 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
 
 
 def fitted_positions(
-    table: Float[Tensor, "1 tokens width"],
-    grid: tuple[int, int],
-    *,
-    there: tuple[int, int] | None = None,
-    name: str = "pos_embed",
+    table: Float[Tensor, "1 tokens width"], own: Float[Tensor, "1 others width"], grid: tuple[int, int], name: str
 ) -> tuple[Float[Tensor, "1 others width"], str]:
-    """Return embeddings of positions, the class token's first, for a grid of patches, and a note how they were made.
+    """Return embeddings of positions, the class token's first, for the model's `grid` of patches, and a note.
 
-    For the grid of the file, `there` (by default a square), they stay. For another one they are sines and cosines again
-    if the file's are, otherwise the file's after bicubic interpolation; the class token's stays as it is.
-
-    Raises
-    ------
-    UserError
-        If the file's number of patches is no square, and nothing says which rectangle it is.
+    As many as the model's `own` stay as they are. Others are of a square of patches: sines and cosines become the
+    model's, which are the same, and learned ones are interpolated.
     """
-    count = table.shape[1] - 1
-    if there is None or math.prod(there) != count:
-        there = (math.isqrt(max(count, 0)),) * 2
-    if count == math.prod(grid) and (there == grid or math.prod(there) != count):
+    if table.shape[1] == own.shape[1]:
         return table, ""
-    if count < 1 or math.prod(there) != count:
+    side = math.isqrt(max(table.shape[1] - 1, 0))
+    if not side or side**2 != table.shape[1] - 1:
         raise UserError(
             f"{name} has {table.shape[1]} positions, which are not those of a square of patches and a class token: "
-            f"take images that are cut into {count} patches, or other weights"
+            f"take images that are cut into {table.shape[1] - 1} patches, or other weights"
         )
-    sizes = f"{grid[0]} x {grid[1]} patches from {there[0]} x {there[1]}"
-    width = table.shape[2]
-    if width % 4 == 0 and torch.allclose(table.float(), positions(width, there), rtol=0, atol=_SINE_ERROR):
-        return positions(width, grid).to(table.dtype), f"{name} computed again for {sizes} (sines and cosines)"
-    image = table[:, 1:].float().reshape(1, *there, -1).permute(0, 3, 1, 2)
+    sizes, width = f"{grid[0]} x {grid[1]} patches from {side} x {side}", table.shape[2]
+    if width % 4 == 0 and torch.allclose(table.float(), positions(width, (side, side)), rtol=0, atol=_SINE_ERROR):
+        return own, f"{name} computed again for {sizes} (sines and cosines)"
+    image = table[:, 1:].float().reshape(1, side, side, -1).permute(0, 3, 1, 2)
     made = interpolate(image, size=grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
     found = torch.cat([table[:, :1], made.to(table.dtype)], 1)
     return found, f"{name} interpolated for {sizes} (bicubic; it holds no sines)"
@@ -399,16 +389,15 @@ def _read_folder(folder: Path) -> Weights:
         raise UserError(f"{folder} holds no weights: {expected}")
     if config.get("hidden_act", "gelu") not in ("gelu", "gelu_python"):
         raise UserError(f"{folder} has the activation {config['hidden_act']!r}: expected 'gelu', as in ours")
-    heads, image = config.get("num_attention_heads", 12), config.get("image_size", 224)
-    size = tuple(image) if isinstance(image, list) else (image, image)
-    if not all(type(one) is int and one > 0 for one in (heads, *size)):
-        raise UserError(f"{path}: num_attention_heads and image_size should be whole numbers: fetch or save it again")
+    heads = config.get("num_attention_heads", 12)
+    if type(heads) is not int:
+        raise UserError(f"{path}: num_attention_heads should be a whole number: fetch or save it again")
     processor = folder / "preprocessor_config.json"
     mean = read_json(processor, linked=True).get("image_mean") if processor.is_file() else None
     if not (isinstance(mean, list) and all(isinstance(one, int | float) for one in mean)):
         mean = None
     state = from_transformers(unwrapped(_read_file(file)))
-    read = Weights(folder, "transformers", state, (file,), heads, None, size, None if mean is None else tuple(mean))
+    read = Weights(folder, "transformers", state, (file,), heads, None, None if mean is None else tuple(mean))
     return replace(read, decoder_heads=config.get("decoder_num_attention_heads", 16)) if read.has_decoder else read
 
 
@@ -452,3 +441,154 @@ def _notes(weights: Weights, fresh: list[str], unused: list[str]) -> Iterable[st
     mean = weights.mean
     if mean and len(mean) == len(MEAN) and max(abs(a - b) for a, b in zip(mean, MEAN, strict=True)) > _CLOSE:
         yield f"it was trained on pixels around {mean}, and here they are around ImageNet's {MEAN}"
+
+
+def to_timm(run: Path, output: Path) -> str:
+    """Write the encoder, or a classifier, under the names of timm's ``VisionTransformer``: .safetensors or .pth."""
+    _check_output(output, (".safetensors", *_PICKLED))
+    made = read_finished(run)
+    _write_weights(output, made.state if made.classes else made.encoder)
+    return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
+
+
+def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
+    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder."""
+    _check_output(output, _PICKLED)
+    made = read_finished(run)
+    _write_weights(output, made.encoder if encoder else made.state, entry="model")
+    if made.classes and not encoder:
+        pool = " --cls_token" if made.pool == "class" else ""
+        return f"MAE's main_finetune.py takes it by --resume, with --eval --nb_classes {len(made.classes)}{pool}"
+    return "MAE's main_finetune.py takes it by --finetune"
+
+
+def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
+    """Write a folder for transformers.
+
+    It is one of ``ViTMAEForPreTraining``, of a classifier one of ``ViTForImageClassification``; with `encoder` one of
+    ``ViTModel``.
+    """
+    _check_output(output)
+    made = read_finished(run)
+    height, width = made.size
+    if made.classes and made.pool != "class":
+        raise UserError(
+            f"{run} classifies a mean over patches, and ViTForImageClassification the class token: fine-tune with "
+            "--pool class, or export --to timm"
+        )
+    if not made.classes and height != width and not encoder:
+        raise UserError(f"ViTMAEForPreTraining takes square images, not {height} x {width}: add --encoder for ViTModel")
+    if encoder:
+        kind, note = "ViTModel", " with add_pooling_layer=False, ViTForImageClassification adds a head"
+    else:
+        kind, note = "ViTForImageClassification" if made.classes else "ViTMAEForPreTraining", ""
+    state = for_transformers(made.encoder, "") if encoder else for_transformers(made.state)
+    _write_folder(output, state, _transformers_config(made, kind), _processor_config(made))
+    return f"{kind}.from_pretrained opens it{note}"
+
+
+def _timm_options(made: FinishedModel) -> str:
+    """Return the arguments with which timm makes the same model."""
+    height, across = made.size
+    options: dict[str, Any] = {
+        "img_size": height if height == across else (height, across),
+        "patch_size": made.architecture["patch"],
+        "in_chans": made.architecture["shape"][2],
+        "embed_dim": made.architecture["width"],
+        "depth": made.architecture["layers"],
+        "num_heads": made.architecture["heads"],
+        "num_classes": len(made.classes),
+    }
+    if made.pool != "class":
+        options |= {"global_pool": "avg", "fc_norm": True}
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+def _transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
+    """Return config.json of a class of transformers, without what is the default of the class."""
+    own, (height, width) = made.architecture, made.size
+    config: dict[str, Any] = {
+        "architectures": [kind],
+        "model_type": "vit_mae" if kind == "ViTMAEForPreTraining" else "vit",
+        "hidden_size": own["width"],
+        "num_hidden_layers": own["layers"],
+        "num_attention_heads": own["heads"],
+        "intermediate_size": 4 * own["width"],
+        "layer_norm_eps": NORM_EPSILON,
+        "image_size": height if height == width else [height, width],
+        "patch_size": own["patch"],
+        "num_channels": own["shape"][2],
+        "dtype": "float32",
+    }
+    if kind == "ViTMAEForPreTraining":
+        config |= {
+            "decoder_hidden_size": own["decoder_width"],
+            "decoder_num_hidden_layers": own["decoder_layers"],
+            "decoder_num_attention_heads": own["decoder_heads"],
+            "decoder_intermediate_size": 4 * own["decoder_width"],
+            "mask_ratio": made.ratio,
+            "norm_pix_loss": own["norm_pix"],
+        }
+    if kind == "ViTForImageClassification":
+        config["id2label"] = {str(number): name for number, name in enumerate(made.classes)}
+        config["label2id"] = {name: number for number, name in enumerate(made.classes)}
+    return config
+
+
+def _processor_config(made: FinishedModel) -> dict[str, Any]:
+    """Return preprocessor_config.json: images are brought to size, and standardised, as they were here."""
+    channels, (height, width) = made.architecture["shape"][2], made.size
+    mean, deviation = mean_and_deviation(channels)
+    size = {"height": height, "width": width}
+    if made.crop:  # which ViTImageProcessor cannot
+        resize = {
+            "image_processor_type": "BitImageProcessor",
+            "size": {"shortest_edge": min(height, width)},
+            "do_center_crop": True,
+            "crop_size": size,
+            "do_convert_rgb": channels == len(MEAN),
+        }
+    else:
+        resize = {"image_processor_type": "ViTImageProcessor", "size": size}
+    return {
+        **resize,
+        "do_resize": True,
+        "resample": _BILINEAR,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": mean.tolist(),
+        "image_std": deviation.tolist(),
+    }
+
+
+def _write_folder(output: Path, state: State, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:
+    """Write a folder of transformers, complete or not at all."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=UNFINISHED, dir=output.parent))
+    try:
+        _write_weights(place / "model.safetensors", state)
+        write_json(place / "config.json", config)
+        write_json(place / "preprocessor_config.json", processor)
+        place.chmod(0o755)
+        place.replace(output)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _check_output(output: Path, suffixes: tuple[str, ...] = ()) -> None:
+    """Refuse an output that exists, or has another suffix, before anything is read."""
+    if suffixes and output.suffix not in suffixes:
+        raise UserError(f"{output} should end in {' or '.join(suffixes)}: -o {output.stem or 'weights'}{suffixes[0]}")
+    if output.exists() and (not output.is_dir() or suffixes or any(output.iterdir())):
+        raise UserError(f"{output} exists already: name a new one, or remove it")
+
+
+def _write_weights(path: Path, state: State, *, entry: str = "") -> None:
+    """Write weights as .safetensors, or as torch.save does, there as a mapping or the entry of one."""
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+    with atomic_write(path, "wb") as file:
+        if path.suffix == ".safetensors":
+            file.write(save(state, {"format": "pt"}))
+        else:
+            torch.save({entry: state} if entry else state, file)

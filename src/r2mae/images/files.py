@@ -1,28 +1,252 @@
-"""Decodes image files with PIL, into memory, into a .npy file on disk, or whenever they are needed. No torch."""
+"""Files of images in a folder or a tar archive, and their pixels, decoded by PIL. No torch.
+
+Nothing is unpacked to disk. The members of a plain .tar are read from their positions. A compressed one (.tar.gz,
+.tar.xz, .tar.bz2) has no random access: it is read once, and its images stay in memory as they are, undecoded. Pixels
+are kept in memory or in a .npy file on disk, or decoded whenever they are needed.
+"""
 
 import hashlib
+import io
 import math
+import multiprocessing
 import os
 import sys
+import tarfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from io import BufferedIOBase
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Int64, UInt8
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from r2mae.cache import cache_folder, create_once
-from r2mae.errors import UserError
-from r2mae.images.formats import BrokenFileError, check_memory, memory_limit, reading
-from r2mae.images.image_set import AnyImages, NpyImages, Part, Parts, StoredImages, image_sets, pick
-from r2mae.images.listing import File, listed, stamp, warn
+from r2mae.errors import UserError, warn_once
+from r2mae.images.arrays import (
+    AnyImages,
+    BrokenFileError,
+    NpyImages,
+    Part,
+    Parts,
+    StoredImages,
+    check_memory,
+    fits_memory,
+    image_sets,
+    pick,
+    reading,
+)
+
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".avif", ".jp2", ".j2k"),
+)
+TABLES = (".txt", ".csv", ".txt.gz", ".csv.gz", ".txt.xz", ".csv.xz")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
+
+
+class File(NamedTuple):
+    """A file on disk, or a member of a tar archive at `path`.
+
+    `member` is its name there; empty for a file on disk, and for a member of which only the position is known.
+    `content` is its first byte and size in the archive, or the member itself.
+    """
+
+    path: str
+    member: str = ""
+    content: tuple[int, int] | bytes | None = None
+
+    def __str__(self) -> str:
+        """Return its name for messages."""
+        member = self.member
+        if not member and isinstance(self.content, tuple):
+            header = read_at(self.path, self.content[0] - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
+            member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape").name
+        return f"{self.path}: {member}" if member else self.path
+
+    def open(self) -> BufferedIOBase:
+        """Open it; an OSError or EOFError says that it is missing, or the archive ends before it does."""
+        if self.content is None:
+            return Path(self.path).open("rb")
+        return io.BytesIO(self.content if isinstance(self.content, bytes) else read_at(self.path, *self.content))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The files below a folder or in an archive, without hidden ones, by path relative to `place`.
+
+    They are sorted by the parts of the path. A path that ends with a slash is a folder.
+    """
+
+    place: str
+    files: dict[str, File]
+
+    def images(self) -> list[str]:
+        """Return the paths of its images, by their endings."""
+        return [path for path in self.files if path.lower().endswith(SUFFIXES)]
+
+    def folders(self) -> "dict[str, Folder]":
+        """Return the folders directly in it."""
+        found: dict[str, Folder] = {}
+        for path, file in self.files.items():
+            name, slash, rest = path.partition("/")
+            if slash:
+                inside = found.setdefault(name, Folder(f"{self.place}/{name}", {}))
+                if rest:
+                    inside.files[rest] = file
+        return found
+
+    def direct(self) -> list[str]:
+        """Return the names of the files directly in it."""
+        return [path for path in self.files if "/" not in path]
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """Return the first of some names for a message, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
+def warn(text: str) -> None:
+    """Log a line on what is read, once. Worker processes of a comparison log nothing: their parent reads the same."""
+    if multiprocessing.parent_process() is None:
+        warn_once(text)
+
+
+def is_archive(name: str) -> bool:
+    """Return whether a file is a tar archive, by its name."""
+    return name.lower().endswith(ARCHIVES)
+
+
+def list_folder(folder: Path) -> Folder:
+    """List the files below a folder. Links are followed, but not to a folder that contains them."""
+    files: dict[str, File] = {}
+    waiting: list[tuple[str, tuple[str, ...]]] = [("", ())]
+    with reading(folder, "folder of images"):
+        while waiting:
+            below, around = waiting.pop()
+            real = os.path.realpath(folder / below)
+            if real in around:
+                continue
+            with os.scandir(folder / below) as entries:
+                for entry in entries:
+                    path = f"{below}{entry.name}"
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir():
+                        files[f"{path}/"] = File(entry.path)
+                        waiting.append((f"{path}/", (*around, real)))
+                    elif entry.is_file() or not Path(entry.path).exists():  # a broken link is a file that is lost
+                        files[path] = File(entry.path)
+    return _sorted(folder, files)
+
+
+def list_archive(path: Path) -> Folder:
+    """List the members of a tar archive; see :func:`read_tar`."""
+    files: dict[str, File] = {}
+    for file in read_tar(path):
+        parts = [part for part in file.member.split("/") if part not in ("", ".")]
+        if parts and not any(part.startswith(".") for part in parts):
+            files["/".join(parts) + "/" * file.member.endswith("/")] = file
+    return _sorted(path, files)
+
+
+def _sorted(place: Path, files: dict[str, File]) -> Folder:
+    return Folder(str(place), dict(sorted(files.items(), key=lambda item: item[0].split("/"))))
+
+
+def read_tar(path: Path) -> Iterator[File]:
+    """Yield the members of a tar archive in its order; the names of folders end with a slash.
+
+    Images and tables of a compressed archive are kept in memory; its other files are empty.
+
+    Raises
+    ------
+    UserError
+        If the archive is damaged, ends without its end marker, or has more after that; if it does not fit into memory;
+        or if it contains a link, a device, or a path that leads outside: nothing of such an archive is used.
+    """
+    plain, held = path.name.lower().endswith(".tar"), 0
+    with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*", tarinfo=_Entry) as archive:
+        number, last = 0, None
+        try:
+            for last in archive:
+                number += 1
+                _check_member(path, last)
+                content: bytes | tuple[int, int] = (last.offset_data, last.size)
+                if not plain:
+                    wanted = last.isreg() and last.name.lower().endswith((*SUFFIXES, *TABLES))
+                    held += last.size * wanted
+                    check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
+                    stream = archive.extractfile(last) if wanted else None
+                    content = b"" if stream is None else stream.read()
+                yield File(str(path), last.name + "/" * last.isdir(), content)
+            while archive.fileobj is not None and (piece := archive.fileobj.read(1 << 20)):
+                if piece.strip(b"\0"):
+                    raise EOFError("more follows its end marker, as where archives were joined by cat")
+        except (EOFError, tarfile.TarError) as error:
+            place = "" if last is None else f", in or after its member {number:,}, {last.name}"
+            raise EOFError(f"{error}{place}") from error
+
+
+class _Entry(tarfile.TarInfo):
+    """A member whose header must be complete: tarfile takes a broken one, except the first, for the end."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Entry":
+        """Read the next header."""
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # a block of zeros: the end marker
+            raise
+        except tarfile.HeaderError as error:
+            if archive.offset == 0:  # no archive at all
+                raise
+            raise tarfile.ReadError(f"no end marker: {error}") from error
+
+
+def _check_member(path: Path, info: tarfile.TarInfo) -> None:
+    """Refuse what a copy of the files would not hold."""
+    kind = ""
+    if info.name.startswith("/") or ".." in info.name.split("/") or "\\" in info.name:
+        kind = "has a path outside the archive"
+    elif not (info.isreg() or info.isdir()) or info.issparse():
+        kind = "is a link, a device or a sparse file"
+    if kind:
+        raise UserError(f"{path}: the member {info.name!r} {kind}: pack the files themselves again")
+
+
+def read_at(path: str | Path, start: int, size: int) -> bytes:
+    """Read `size` bytes of a file; an EOFError says that it ends before."""
+    with Path(path).open("rb") as file:
+        file.seek(start)
+        content = file.read(size)
+    if len(content) < size:
+        raise EOFError(f"{path} ends within it")
+    return content
+
+
+def stamp(files: Iterable[File]) -> str:
+    """Return a hash of the paths, sizes and times of change of files; a member changes with its archive."""
+    digest, last = hashlib.blake2b(digest_size=16), ""
+    for file in files:
+        if file.path != last:
+            with reading(file.path, "file"):
+                found, last = Path(file.path).stat(), file.path
+            # The time of change of the entry, too: copies of other content may keep size and time of change.
+            times = f"{found.st_size}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0"
+            digest.update(os.fsencode(f"{Path(file.path).absolute()}\0{times}"))
+        digest.update(os.fsencode(f"{file.member}\0"))
+        if isinstance(file.content, tuple):
+            digest.update(f"{file.content}".encode())
+    return digest.hexdigest()
+
 
 Cache = Literal["auto", "memory", "mmap", "none"]
 ResizeMode = Literal["squash", "crop"]
@@ -56,15 +280,12 @@ class Reading:
     ----------
     resize, resize_mode, skip_broken, draft, cache
         As the options of these names (:mod:`r2mae.images.config`).
-    max_bytes : int or None
-        Limit of the images in memory (default: half of the machine's).
     advised : bool
         Whether error messages may suggest the options --resize, --cache and --skip-broken.
     """
 
     resize: int | None = None
     resize_mode: ResizeMode = "squash"
-    max_bytes: int | None = None
     cache: Cache = "memory"
     skip_broken: bool = False
     draft: bool = False
@@ -78,35 +299,38 @@ class Reading:
 class DecodedImages(StoredImages):
     """Images that are decoded on access: the rows of `files`, of one shape (height, width, channels)."""
 
-    def __init__(
-        self, files: Sequence[File], shape: tuple[int, int, int], how: Reading, rows: Int64[np.ndarray, " n"]
-    ) -> None:
+    def __init__(self, files: Sequence[File], shape: Shape, how: Reading, rows: Int64[np.ndarray, " n"]) -> None:
         self.files, self.how = files, how
         super().__init__(shape, rows)
 
     def read(self, rows: Int64[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch height width channels"]:
         """Decode some images; in threads, unless this is a worker process."""
-        height, width, channels = self.shape[1:]
-        images = np.empty((len(rows), height, width, channels), np.uint8)
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
 
         def fill(place: int) -> None:
-            images[place] = decode(self.files[int(rows[place])], (height, width, channels), self.how)
+            images[place] = decode(self.files[int(rows[place])], images.shape[1:], self.how)
 
-        in_threads(fill, len(rows))
+        for error in in_threads(fill, len(rows)).values():
+            raise error
         return images
 
 
-def in_threads(job: Callable[[int], object], count: int, *, label: str | None = None) -> None:
-    """Run `job` for the numbers below `count` in threads, in a worker process in its only one; raise the first error.
+def in_threads(job: Callable[[int], object], count: int, *, label: str | None = None) -> dict[int, BrokenFileError]:
+    """Run `job` for the numbers below `count` in threads, in a worker process in its only one.
 
     Warnings on metadata are ignored, and decompression bombs are refused. With a `label`, a progress bar is shown.
+    Returns the errors of broken files by number; the first other error is raised.
     """
     blocks = [range(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
     threads = 1 if parent_process() else min(8, os.cpu_count() or 1, len(blocks))
+    broken: dict[int, BrokenFileError] = {}
 
     def run(block: range) -> None:
         for number in block:
-            job(number)
+            try:
+                job(number)
+            except BrokenFileError as error:
+                broken[number] = error
 
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())  # applies to all threads, so the one that starts them sets it
@@ -123,6 +347,7 @@ def in_threads(job: Callable[[int], object], count: int, *, label: str | None = 
             done = track(done, label, len(blocks), console=Terminal(stderr=True), transient=True)
         for _ in done:
             pass
+    return dict(sorted(broken.items()))
 
 
 @contextmanager
@@ -167,23 +392,16 @@ def header(file: File) -> tuple[int, int, bool]:
 
 def headers_of(files: Sequence[File]) -> tuple[Int64[np.ndarray, "n 3"], dict[int, BrokenFileError]]:
     """Read :func:`header` of all images; zeros for broken ones, and their errors by row."""
-    found, broken = np.zeros((len(files), 3), np.int64), {}
+    found = np.zeros((len(files), 3), np.int64)
 
     def look(row: int) -> None:
-        try:
-            found[row] = header(files[row])
-        except BrokenFileError as error:
-            broken[row] = error
+        found[row] = header(files[row])
 
-    in_threads(look, len(files))
-    return found, broken
+    return found, in_threads(look, len(files))
 
 
-def decode(file: File, shape: tuple[int, int, int], how: Reading) -> UInt8[np.ndarray, "height width channels"]:
-    """Decode an image: upright, greyscale or RGB, and resized.
-
-    Transparency is dropped; the colours are unchanged.
-    """
+def decode(file: File, shape: tuple[int, ...], how: Reading) -> UInt8[np.ndarray, "height width channels"]:
+    """Decode an image: upright, greyscale or RGB, without transparency, and resized."""
     with _open_image(file) as image:
         if how.draft and how.resize is not None and image.format in ("JPEG", "MPO"):
             image.draft(None, (how.resize, how.resize))  # None keeps the mode
@@ -197,20 +415,12 @@ def decode(file: File, shape: tuple[int, int, int], how: Reading) -> UInt8[np.nd
 
 
 def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
-    """Resize an image to a square, bilinear with antialiasing.
-
-    "squash" takes the complete image, whatever its proportions. With "crop" its shorter side becomes `side`, and the
-    rest of the longer one is cut off at both ends alike.
-    """
+    """Resize an image to a square, bilinear with antialiasing; "crop" first cuts the longer side at both ends alike."""
     if image.size == (side, side):
         return image
-    box = None
     if mode == "crop":
-        width, height = image.size
-        short = min(width, height)
-        left, top = (width - short) / 2, (height - short) / 2
-        box = (left, top, left + short, top + short)
-    return image.resize((side, side), Image.Resampling.BILINEAR, box=box)
+        return ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
+    return image.resize((side, side), Image.Resampling.BILINEAR)
 
 
 def array_to_square(images: np.ndarray, side: int, mode: ResizeMode) -> np.ndarray:
@@ -260,7 +470,7 @@ def _gather(
     shape, sound = _survey(files, how, broken, headers)
     size, cache = math.prod(shape) * len(sound), how.cache
     if cache == "auto":
-        cache = "memory" if size <= memory_limit(how.max_bytes) else "none"
+        cache = "memory" if fits_memory(size) else "none"
         if cache == "none":
             warn(
                 f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are "
@@ -269,7 +479,7 @@ def _gather(
     if cache == "memory":
         smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
         advice = f"give {smaller}, or add --cache mmap or --cache none"
-        check_memory(name, size, how.max_bytes, advice if how.advised else "give fewer or smaller images")
+        check_memory(name, size, advice if how.advised else "give fewer or smaller images")
         images = np.empty((len(sound), *shape), np.uint8)
         kept = _fill(images, files, shape, sound, how, broken)
         return images[: len(kept)], kept
@@ -300,19 +510,17 @@ def _survey(
     sound = np.flatnonzero(headers[:, 0])
     if not len(sound):
         _check_broken(broken, files, how)
-    first = headers[sound[0]]
     channels = 1 if headers[sound, 2].all() else 3
     if how.resize is not None:
         return (how.resize, how.resize, channels), sound
-    other = np.flatnonzero((headers[sound, :2] != first[:2]).any(axis=1))
-    if len(other):
-        width, height, _ = headers[sound[other[0]]]
+    width, height = headers[sound[0], :2].tolist()
+    for other in sound[(headers[sound, :2] != (width, height)).any(axis=1)].tolist():
         how_to = ", for example by --resize N" if how.advised else ""
         raise UserError(
-            f"{files[int(sound[other[0]])]} is {width} x {height} pixels but {files[int(sound[0])]} is "
-            f"{first[0]} x {first[1]}: bring all to one size{how_to}"
+            f"{files[other]} is {headers[other, 0]} x {headers[other, 1]} pixels but {files[int(sound[0])]} is "
+            f"{width} x {height}: bring all to one size{how_to}"
         )
-    return (int(first[1]), int(first[0]), channels), sound
+    return (height, width, channels), sound
 
 
 def _fill(
@@ -324,21 +532,18 @@ def _fill(
     broken: dict[int, BrokenFileError],
 ) -> Int64[np.ndarray, " kept"]:
     """Decode into an array, or only to find broken files; return the rows of the images at the start of the array."""
-    rows = sound.tolist()
 
     def decode_one(place: int) -> None:
-        try:
-            made = decode(files[rows[place]], shape, how)
-        except BrokenFileError as error:
-            broken[rows[place]] = error
-        else:
-            if images is not None:
-                images[place] = made
+        made = decode(files[int(sound[place])], shape, how)
+        if images is not None:
+            images[place] = made
 
-    in_threads(decode_one, len(rows), label="decoding" if len(rows) >= _LONG and sys.stderr.isatty() else None)
+    label = "decoding" if len(sound) >= _LONG and sys.stderr.isatty() else None
+    errors = in_threads(decode_one, len(sound), label=label)
+    broken.update({int(sound[place]): error for place, error in errors.items()})
     _check_broken(broken, files, how)
-    kept = np.flatnonzero([row not in broken for row in rows])
-    if images is not None and len(kept) < len(rows):
+    kept = np.delete(np.arange(len(sound)), list(errors))
+    if images is not None and errors:
         for place, source in enumerate(kept.tolist()):  # never before `place`
             images[place] = images[source]
     return sound[kept]

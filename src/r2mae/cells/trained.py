@@ -1,0 +1,268 @@
+"""Trained models: saved and loaded as run folders, as the beginning of others, and with new batches (scArches)."""
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from jaxtyping import Int64
+from safetensors import safe_open
+from torch import nn
+
+from r2mae.cells.batches import architecture_of
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.counts import Counts
+from r2mae.cells.domain import DOMAIN, CellsDomain, check_run_of_cells
+from r2mae.cells.table import CellTable, listed
+from r2mae.cells.task import CountModel, CountOutput, GeneTask, MaskedGenes
+from r2mae.errors import UserError
+from r2mae.files import sync
+from r2mae.training.folder import RunFolder
+from r2mae.training.initial import Origin
+from r2mae.training.metrics import COLUMNS, read_metrics
+from r2mae.training.saving import load_model, save_model
+from r2mae.training.task import ParameterGroup
+from r2mae.training.validation import Statistics, set_statistics, statistics_of
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model, in evaluation mode, with everything that `MaskedAutoencoder` needs.
+
+    Parameters
+    ----------
+    config : CellsConfig
+        Configuration of the training.
+    task : GeneTask
+    model : CountModel
+    history : DataFrame or None
+        Loss, ratio and validation loss by step.
+    as_trained : mapping
+        The batch statistics of training; the model has those of unmasked inputs.
+    """
+
+    config: CellsConfig
+    task: GeneTask
+    model: CountModel
+    history: pd.DataFrame | None
+    as_trained: Statistics
+
+
+def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False) -> None:
+    """Write a run folder without a checkpoint.
+
+    Raises
+    ------
+    UserError
+        If the folder exists and `overwrite` is not given, or is one of a training.
+    OSError
+        If the disk is full or the folder is read-only; an earlier saved model remains intact.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: name a folder")
+    if RunFolder(folder).environment_file.exists():
+        raise UserError(f"{folder} is a run folder, which MaskedAutoencoder.load reads as it is: name another folder")
+    if folder.exists() and any(folder.iterdir()) and not overwrite:
+        raise UserError(f"{folder} exists: name another folder, or pass overwrite=True")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as place:
+        run, model = RunFolder(place), deepcopy(trained.model)
+        run.config_file.write_text(yaml.safe_dump(trained.config.to_dict(), sort_keys=False), encoding="utf-8")
+        if trained.history is not None:
+            trained.history.reset_index()[list(COLUMNS)].to_csv(run.metrics_file, index=False)
+        set_statistics(model, trained.as_trained)
+        architecture = architecture_of(model.gene_names, model.batch_names, trained.config)
+        save_model(run, architecture, model, {"domain": DOMAIN.name}, statistics_of(trained.model))
+        for file in (run.config_file, run.metrics_file, run.statistics, run.weights, run.model_file):
+            if file.exists():
+                file.replace(folder / file.name)
+            else:
+                (folder / file.name).unlink(missing_ok=True)
+    sync(folder)
+
+
+def load_trained(path: Path, domain: CellsDomain, *, device: str = "cpu") -> TrainedModel:
+    """Read a finished run on cells, or a model that :func:`save_trained` wrote; refuse what is damaged."""
+    folder = RunFolder(path)
+    check_run_of_cells(folder)
+    config, task, model = load_model(path, domain, device=device, unmasked=True)
+    with safe_open(folder.weights, "pt") as weights:
+        as_trained = {name: weights.get_tensor(name) for name in statistics_of(model)}
+    has_metrics = folder.metrics_file.is_file()
+    history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if has_metrics else None
+    return TrainedModel(config, task, model, history, as_trained)
+
+
+def load_initial_weights(config: CellsConfig, model: CountModel) -> Origin:
+    """Let a fresh model begin with the weights of the run that `init` names.
+
+    Raises
+    ------
+    UserError
+        If that run has none of the genes of this one.
+    """
+    folder = RunFolder(str(config.init))
+    _, _, other = load_model(folder.path, DOMAIN)
+    new = sorted({*model.gene_names} - {*other.gene_names})
+    number = len(model.gene_names)
+    if len(new) == number:
+        raise UserError(
+            f"{folder.path} (init) has none of the run's genes (its first is {other.gene_names[0]!r}, the first here "
+            f"{model.gene_names[0]!r}): name genes in var_names as there"
+        )
+    copy_weights(model, other)
+    notes = [f"it has {number - len(new):,} of the run's {number:,} genes"]
+    if new:
+        notes.append(f"new genes, with random weights: {listed(new)}")
+    if len(model.batch_names) > 1 and (new := sorted({*model.batch_names} - {*other.batch_names})):
+        notes.append(f"new batches, with the mean weights of its batches: {listed(new)}")
+    return Origin(folder.path, (folder.weights,), "r2mae", tuple(notes))
+
+
+@torch.no_grad()
+def copy_weights(model: CountModel, other: CountModel) -> None:
+    """Give a fresh model, on the CPU, the weights of another one of the same sizes.
+
+    Those of genes that the other lacks stay as they are. Those of batches that it lacks become the mean of its batches.
+    A model of one batch has no weights for it: as the new model, it gets those of the other in its bias.
+    """
+    own, given = model.state_dict(), {name: values.cpu() for name, values in other.state_dict().items()}
+    genes, batches = _places(model.gene_names, other.gene_names), _places(model.batch_names, other.batch_names)
+    for name, values in given.items():
+        if name in model.gene_rows:
+            own[name][genes >= 0] = values[genes[genes >= 0]]
+        elif name not in model.batch_rows:
+            own[name].copy_(values)
+    for name in model.batch_rows:
+        if name in given:
+            rows = given[name]
+            rows = torch.where(torch.from_numpy(batches[:, None] >= 0), rows[batches], rows.mean(0))
+            if name in own:
+                own[name].copy_(rows)
+            else:
+                own[name.replace(".batch", ".bias")].add_(rows[0])
+        elif name in own:
+            own[name].zero_()
+
+
+def _places(names: Sequence[str], of: Sequence[str]) -> Int64[np.ndarray, " names"]:
+    """Return the place of each name among others; −1 if it is not there."""
+    return pd.Index(of).get_indexer(pd.Index(names)).astype(np.int64)
+
+
+class InMemoryDomain(CellsDomain):
+    """The domain for cells in memory, identified by a hash of their counts instead of a file's."""
+
+    def __init__(self, table: CellTable) -> None:
+        self.table = table
+
+    def completed(self, trained: TrainedModel) -> TrainedModel:
+        """Return the model to use, from the one that was trained."""
+        return trained
+
+    def fingerprint(self, config: CellsConfig) -> str:
+        """Return a hash of counts, genes and batches."""
+        matrix, digest = self.table.counts.matrix, hashlib.blake2b(self.table.batch.tobytes(), digest_size=16)
+        for array in (matrix.indptr, matrix.indices, matrix.data):
+            digest.update(np.ascontiguousarray(array).data)
+        digest.update("\0".join((*self.table.genes, *self.table.batches)).encode())
+        return digest.hexdigest()
+
+
+class QueryTask(GeneTask):
+    """The task of a model of which only the decoder's weights of batches are trained."""
+
+    def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
+        """Predict with the batch statistics of the reference."""
+        model.eval()
+        return super().forward(model, corrupted)
+
+    def parameter_groups(self, model: CountModel, config: Any) -> list[ParameterGroup]:
+        """Return the decoder's weights of batches, and freeze the others."""
+        model.requires_grad_(False)
+        weights = model.get_parameter(model.batch_rows[-1])
+        weights.requires_grad = True
+        return [ParameterGroup([weights], decayed=False)]
+
+
+class QueryDomain(InMemoryDomain):
+    """The domain for query cells, in the manner of scArches: only the decoder's weights of new batches are trained.
+
+    The encoder gives a new batch the mean weights of its batches. To train these too would let the batch into the
+    representation: of 30 neighbours of a query cell, 26 % were cells of the reference then, and 40 % with the mean
+    (OneK1K, two of 29 batches as the query). A missing gene is hidden in all cells, which to the encoder means that it
+    is zero. The softmax is over the genes that are there, as the library size is their sum.
+
+    Parameters
+    ----------
+    table : CellTable
+        Cells with the model's genes, and batches of their own.
+    reference : TrainedModel
+
+    Raises
+    ------
+    UserError
+        If there is nothing to train, or too little to train on.
+    """
+
+    def __init__(self, table: CellTable, reference: TrainedModel) -> None:
+        known = reference.model.batch_names
+        new = tuple(name for name in table.batches if name not in known)
+        if len(known) < 2 or not new:
+            why = f"knows the batches {listed(table.batches)}" if len(known) > 1 else "has no batch covariate"
+            raise UserError(f"the model {why}: there is nothing to train; use MaskedAutoencoder.load(folder, adata)")
+        batches = (*known, *new)
+        batch = _places(table.batches, batches)[table.batch]
+        cells, genes = np.flatnonzero(batch >= len(known)), np.delete(np.arange(len(table.genes)), table.missing)
+        if len(cells) < 2 or len(genes) < 2:
+            raise UserError(
+                f"{table.name}: training needs two cells of new batches and two of the model's genes, not {len(cells)} "
+                f"and {len(genes)}"
+            )
+        super().__init__(
+            CellTable(
+                table.name,
+                Counts(table.counts.rows(cells)[:, genes]),
+                tuple(table.genes[gene] for gene in genes),
+                table.obs.iloc[cells],
+                batch[cells],
+                batches,
+                (f"only the decoder's weights of new batches are trained: {listed(new)} ({len(cells):,} cells)",),
+            )
+        )
+        self._reference = reference
+
+    def build(self, architecture: Any) -> tuple[QueryTask, CountModel]:
+        """Make a task that trains the weights of batches alone, and a model that keeps its batch statistics."""
+        task, model = super().build(architecture)
+        return QueryTask(**vars(task)), model.eval()
+
+    @torch.no_grad()
+    def load_initial_weights(self, config: CellsConfig, model: nn.Module) -> None:
+        """Load the weights of the reference, and its batch statistics of masked inputs."""
+        assert isinstance(model, CountModel)
+        other = self._reference.model
+        copy_weights(model, other)
+        set_statistics(model, self._reference.as_trained)
+        if self._reference.task.mask_input:  # what the mask of the missing genes adds after the first normalisation
+            missing = [gene not in model.gene_names for gene in other.gene_names]
+            shift = other.get_parameter("mask_weight")[torch.tensor(missing)].sum(0)
+            model.get_parameter("encoder.0.bias").add_(shift.cpu())
+
+    @torch.no_grad()
+    def completed(self, trained: TrainedModel) -> TrainedModel:
+        """Return the reference with the trained weights of the new batches."""
+        reference, known = self._reference, len(self._reference.model.batch_names)
+        task, model = DOMAIN.build(architecture_of(reference.model.gene_names, self.table.batches, trained.config))
+        copy_weights(model, reference.model)
+        name = model.batch_rows[-1]
+        model.get_parameter(name)[known:] = trained.model.get_parameter(name)[known:].cpu()
+        device = next(trained.model.parameters()).device
+        return replace(trained, task=task, model=model.to(device).eval(), as_trained=reference.as_trained)
