@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.timing import Timing, alternate, ratio_of
 from r2mae.genome import AlignmentStore, build_store, export_zarr
-from r2mae.genome.store.tokens import LETTERS, tokenise
+from r2mae.genome.store.tokens import LETTERS, PLAIN_TABLE
 
 SPECIES, LENGTH, BATCH = 61, 128, 2048
 
@@ -45,8 +45,10 @@ def tokenising(rounds: int) -> None:
     def upper() -> Any:
         return _table()[np.char.upper(letters.view("S1")).view(np.uint8)]
 
-    assert (np.frombuffer(tokenise(text), np.uint8) == upper()).all()
-    timings = alternate({"upper": lambda: _timed(upper), "ours": lambda: _mean(lambda: tokenise(text), 50)}, rounds)
+    assert (np.frombuffer(text.translate(PLAIN_TABLE), np.uint8) == upper()).all()
+    timings = alternate(
+        {"upper": lambda: _timed(upper), "ours": lambda: _mean(lambda: text.translate(PLAIN_TABLE), 50)}, rounds
+    )
     ratio, spread = ratio_of(timings["upper"], timings["ours"])
     print(f"tokenising: {ratio:.0f} ± {spread:.0f} times the speed of numpy.char.upper and a look-up")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from r2mae.errors import UserError
 from r2mae.text import TextConfig, read_documents
 from r2mae.text.domain import DOMAIN
 from r2mae.text.evaluate import embed_documents
@@ -66,4 +67,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:  # such as a checkpoint of the Hub without a network
+        raise SystemExit(f"{error}") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from r2mae.errors import UserError
 from r2mae.text import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae.training.pretrain import pretrain
@@ -60,4 +61,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:  # such as a checkpoint of the Hub without a network
+        raise SystemExit(f"{error}") from None

@@ -3,11 +3,11 @@
 Every package may raise :class:`UserError`. Only the command line catches it (one line on stderr, exit code 2).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from functools import cache
 
-_LONGEST = 120  # characters of a library's message
 _LISTED = 20  # at most this many names are listed in an error line
 _ALIKE = 0.65  # share of equal letters from which a name is suggested, by difflib
 _MEANT = 3  # at most this many names are suggested in "did you mean …?"
@@ -16,11 +16,6 @@ _BEGINNING = 3  # at least this many letters are needed to suggest names that be
 
 class UserError(Exception):
     """A user's mistake or a broken input; the message is one line and says what to do."""
-
-
-def brief(error: Exception) -> str:
-    """Return the message of a library's error in one line, without its end if it is long."""
-    return " ".join(str(error).split())[:_LONGEST]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -70,3 +65,29 @@ def warn_once(line: str) -> None:
     import logging
 
     logging.getLogger("r2mae").warning("%s", line)
+
+
+@contextmanager
+def reading(source: object, hint: str) -> Iterator[None]:
+    """Turn the errors of libraries that read a file or data set into one line: what, why, what to do."""
+    try:
+        yield
+    except UserError:
+        raise
+    except ImportError as error:
+        raise UserError(f"{source} needs the library {error.name or error}: pip install {error.name}") from None
+    except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
+        raise UserError(f"{source} cannot be read ({brief(error)}): {hint}") from error
+
+
+def brief(error: BaseException) -> str:
+    """Return a library's message on one line, with the file that is missing; of the Hub, that it is not reachable."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "LocalEntryNotFoundError":  # of huggingface_hub, for what was not fetched before
+            return "no folder of that name, and the Hub is not reachable"
+        cause = cause.__cause__
+    said = getattr(error, "strerror", None) or error
+    if isinstance(error, FileNotFoundError) and error.filename:
+        said = f"{said}: {error.filename}"
+    return " ".join(str(said).split())[:160] or type(error).__name__

@@ -199,7 +199,7 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
 
 
 def test_columns_are_checked_without_the_counts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from r2mae.cells import sources
+    from r2mae.cells import table as sources
 
     monkeypatch.setattr(sources, "open_source", lambda *_, **__: pytest.fail("counts were looked at"))
     code, _, err = run("embed run data.h5ad -o x.h5ad --figure x.svg --color cel_type")

@@ -9,7 +9,7 @@ import torch
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, add_track
 from r2mae.genome.batches import WindowBatches
-from r2mae.genome.store.intervals import Intervals, WindowStarts, window_starts
+from r2mae.genome.store.intervals import POSITION, SHIFT, Intervals, window_starts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, count_samples
@@ -18,8 +18,8 @@ KEY = Key.root(0).fold("batch", 5)
 
 
 @pytest.fixture
-def starts(store: AlignmentStore) -> WindowStarts:
-    return window_starts(store, Intervals.everywhere(store.layout), 8, 3, most_unknown=1.0)
+def starts(store: AlignmentStore) -> np.ndarray:
+    return window_starts(store, Intervals.everywhere(store.layout), 8, 3, most_unknown=1.0)[0]
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ def _lengths(store: AlignmentStore) -> list[tuple[str, int]]:
     return list(zip(store.contigs, store.layout.lengths, strict=True))
 
 
-def test_windows_as_they_are(store: AlignmentStore, starts: WindowStarts) -> None:
-    batches = WindowBatches(store, starts, reverse=0)
+def test_windows_as_they_are(store: AlignmentStore, starts: np.ndarray) -> None:
+    batches = WindowBatches(store, starts, 8, reverse=0)
     assert isinstance(batches, Batches)
     indices = [5, 0, len(batches) - 1]
     batch = batches.batch(indices, KEY)
-    tokens, soft = store.soft_windows(*starts.at(indices), 8)
+    tokens, soft = store.soft_windows(starts[indices] >> SHIFT, starts[indices] & POSITION, 8)
     assert count_samples(batch) == 3
     assert (batch["target"].numpy() == tokens[:, :, 0]).all()
     assert (batch["aligned"].numpy() == tokens[:, :, 1:]).all()
@@ -48,13 +48,13 @@ def test_windows_as_they_are(store: AlignmentStore, starts: WindowStarts) -> Non
     assert (batch["weights"] == 1).all()
 
 
-def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowStarts) -> None:
-    batches = WindowBatches(weighted, starts, weights="w")
-    plain = WindowBatches(weighted, starts, weights="w", reverse=0)
+def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: np.ndarray) -> None:
+    batches = WindowBatches(weighted, starts, 8, weights="w")
+    plain = WindowBatches(weighted, starts, 8, weights="w", reverse=0)
     indices = np.arange(min(24, len(batches)))
     whole = batches.batch(indices, KEY)
     forward = plain.batch(indices, KEY)
-    tokens, _ = weighted.soft_windows(*starts.at(indices), 8)
+    tokens, _ = weighted.soft_windows(starts[indices] >> SHIFT, starts[indices] & POSITION, 8)
     turned = []
     for row in range(len(indices)):
         shown = np.concatenate([whole["target"][row, :, None], whole["aligned"][row]], axis=1)
@@ -72,8 +72,8 @@ def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowSta
     assert not torch.equal(batches.batch(indices, KEY.fold(1))["weights"], whole["weights"])
 
 
-def test_missing_weights(weighted: AlignmentStore, starts: WindowStarts) -> None:
-    weights = WindowBatches(weighted, starts, weights="w", reverse=0).batch([0], KEY)["weights"]
+def test_missing_weights(weighted: AlignmentStore, starts: np.ndarray) -> None:
+    weights = WindowBatches(weighted, starts, 8, weights="w", reverse=0).batch([0], KEY)["weights"]
     assert weights.tolist() == [[0, 0, 2, 0, 4, 0, 6, 0]]
 
 
@@ -92,8 +92,8 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
         add_track(store, tmp_path / "a.bg", track)
     phylop, phastcons = (np.where(given[track], values[track], 0) for track in values)
     largest = np.array([phastcons[max(n - 3, 0) : n + 4].max() for n in range(size)])
-    starts = WindowStarts(np.arange(size - 7), 1, 8)
-    batches = WindowBatches(store, starts, reverse=0, conservation=("phylop", "phastcons"))
+    starts = np.arange(size - 7)
+    batches = WindowBatches(store, starts, 8, reverse=0, conservation=("phylop", "phastcons"))
     batch = batches.batch([0, 11], KEY)
     for row, first in enumerate((0, 11)):
         part = slice(first, first + 8)
@@ -101,7 +101,7 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
         np.testing.assert_allclose(batch["weights"][row], expected, rtol=2e-3)
         assert batch["neutral"][row].tolist() == (largest[part] < 0.1).tolist()
     assert batch["neutral"].any()
-    turned = WindowBatches(store, starts, reverse=1, conservation=("phylop", "phastcons")).batch([0, 11], KEY)
+    turned = WindowBatches(store, starts, 8, reverse=1, conservation=("phylop", "phastcons")).batch([0, 11], KEY)
     assert torch.equal(turned["neutral"].flip(1), batch["neutral"])
     with pytest.raises(UserError, match="unknown track 'x'"):
-        WindowBatches(store, starts, conservation=("phylop", "x")).batch([0], KEY)
+        WindowBatches(store, starts, 8, conservation=("phylop", "x")).batch([0], KEY)

@@ -8,7 +8,7 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, add_track, build_store
-from r2mae.genome.batches import load_data, other_data
+from r2mae.genome.batches import load_data
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.domain import DOMAIN
 from r2mae.masking.keys import Key
@@ -37,7 +37,7 @@ def config(store: AlignmentStore, **fields: Any) -> GenomeConfig:
 
 
 def spans(part: Any) -> list[tuple[int, int]]:
-    _, starts = part.starts.at(np.arange(len(part)))
+    _, starts = part.at(np.arange(len(part)))
     return [(int(start), int(start) + 16) for start in starts]
 
 
@@ -83,7 +83,7 @@ def test_species_by_name(small: AlignmentStore) -> None:
 def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -> None:
     built = load_data(config(small, species=("s2", "s1"))).architecture
     other = aligned(tmp_path, 200, 5, "b")
-    data = other_data(config(other), built)
+    _, data = DOMAIN.load_other_data(config(small), str(other.folder), built)
     assert data.measured is data.test
     assert len(data.test or ()) == 200 // 16
     assert data.train.columns == [1, 0]
@@ -93,7 +93,7 @@ def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -
 
 def test_strides(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def stride(**fields: int) -> int:
-        return load_data(config(small, **fields)).train.starts.stride
+        return load_data(config(small, **fields)).train.stride
 
     assert (stride(), stride(stride=5)) == (1, 5)
     monkeypatch.setattr("r2mae.genome.batches._SMALL", 1000)

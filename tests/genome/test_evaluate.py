@@ -63,15 +63,15 @@ def test_a_model_is_measured_with_the_mask_token_and_without_weights(
     small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("r2mae.genome.evaluate._MOST_REPEATS", 2)
-    scores = []
+    scores, plain = [], config(small)
     for fields in ({"corruption": "mask", "repeat_weight": 1.0}, {"corruption": "80-10-10", "repeat_weight": 0.0}):
         data = load_data(config(small, width=16, layers=1, heads=2, **fields))
         own, _ = DOMAIN.build(data.architecture)
         torch.manual_seed(0)
         _, model = DOMAIN.build(data.architecture)
-        scores.append(evaluate(own, model, data))
+        scores.append(evaluate(plain, own, model, data))
     assert scores[0] == scores[1]
-    assert evaluate(own, model, load_data(config(small, validation=0.0))) == {}
+    assert evaluate(plain, own, model, load_data(config(small, validation=0.0))) == {}
 
 
 def test_frequencies_of_the_aligned_species_by_hand() -> None:
@@ -92,18 +92,19 @@ def test_frequencies_of_the_aligned_species_by_hand() -> None:
 
 def test_baselines(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("r2mae.genome.evaluate._MOST_REPEATS", 5)
-    data = load_data(config(small))
+    run = config(small)
+    data = load_data(run)
     fractions = composition(data)
     assert float(fractions.sum()) == pytest.approx(1)
-    plain = baseline_scores("composition", data)
+    plain = baseline_scores(run, "composition", data)
     assert plain["masked_loss"] == pytest.approx(-float((fractions * fractions.log()).sum()), rel=0.2)
-    scores = baseline_scores("alignment", data)
+    scores = baseline_scores(run, "alignment", data)
     assert scores != plain
     # Without aligned species in the model the baseline has all that the store has.
-    assert baseline_scores("alignment", load_data(config(small, species=("none",)))) == scores
-    assert baseline_scores("alignment", load_data(config(small, species=("s1",)))) != scores
-    assert DOMAIN.score_baseline(config(small), "alignment", data) == scores
-    assert baseline_scores("alignment", load_data(config(small, validation=0.0))) == {}
+    assert baseline_scores(run, "alignment", load_data(config(small, species=("none",)))) == scores
+    assert baseline_scores(run, "alignment", load_data(config(small, species=("s1",)))) != scores
+    assert DOMAIN.score_baseline(run, "alignment", data) == scores
+    assert baseline_scores(run, "alignment", load_data(config(small, validation=0.0))) == {}
 
 
 def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
@@ -113,12 +114,11 @@ def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
     default = config(small, width=16, layers=1, heads=2)
     data = load_data(default)
     task, model = DOMAIN.build(data.architecture)
-    few = evaluate(task, model, data, windows=2)
-    assert few != evaluate(task, model, data)
     said = config(small, width=16, layers=1, heads=2, eval_windows=2)
-    assert DOMAIN.evaluate(said, task, model, data) == few
+    few = DOMAIN.evaluate(said, task, model, data)
+    assert few != DOMAIN.evaluate(default, task, model, data)
     assert DOMAIN.evaluate(default, task, model, data, eval_windows=2) == few
-    assert DOMAIN.score_baseline(said, "alignment", data) == baseline_scores("alignment", data, windows=2)
+    assert baseline_scores(said, "alignment", data) != baseline_scores(default, "alignment", data)
     assert "2 windows" in said.measured_in_words()
     assert default.measured_in_words() == ""
     assert said.with_measurement(variants="other.tsv", label="score").evaluation.eval_windows == 2

@@ -1,5 +1,8 @@
 """Corpora that were once read in silence: parts that are named, and text that the tokenizer does not know."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -84,3 +87,14 @@ def test_documents_of_several_blocks_are_embedded_one_by_one(monkeypatch: pytest
     assert found["tokens"].tolist() == [count + 2 for count in range(1, 41)]
     np.testing.assert_allclose(found["embedding"], whole["embedding"], atol=1e-5)
     assert (found["documents"] == whole["documents"]).all()
+
+
+def test_the_example_without_a_network_ends_in_one_line(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "text.py"
+    command = [sys.executable, str(example), "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+    )
+    assert done.returncode == 1
+    assert "distilbert-base-uncased cannot be read (" in done.stderr
+    assert done.stderr.count("\n") == 1

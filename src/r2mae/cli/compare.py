@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.configs import config_parser, print_config
 from r2mae.cli.parsing import loading
 from r2mae.compare.cluster_options import ClusterFlags
-from r2mae.domains.checks import check_run
-from r2mae.domains.lookup import get_domain
+from r2mae.domains.lookup import check_run, get_domain
 from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
 from r2mae.fields import option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import loading
-from r2mae.domains.checks import check_output, check_source, open_run
+from r2mae.domains.lookup import check_output, check_source, open_run
 from r2mae.errors import UserError
 from r2mae.fields import argument, option
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from r2mae.cli.parsing import loading
-from r2mae.domains.checks import check_output, check_source, open_run
-from r2mae.domains.lookup import all_domains
+from r2mae.domains.lookup import all_domains, check_output, check_source, open_run
 from r2mae.errors import UserError
 from r2mae.fields import Range, argument, check_fields, option
 from r2mae.training.config import RunConfig

@@ -1,6 +1,6 @@
 """The windows of a run: its parts, and batches with the target separate from the aligned species, on either strand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple, TypedDict
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.store.alignment import AlignmentStore, open_store
-from r2mae.genome.store.intervals import Intervals, WindowStarts, read_regions, window_starts
+from r2mae.genome.store.alignment import AlignmentStore, Numbers
+from r2mae.genome.store.intervals import POSITION, SHIFT, Intervals, read_regions, window_starts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key, permutation, uniforms
 from r2mae.training.task import Batches, Data
@@ -49,7 +49,10 @@ class WindowBatches(Batches):
     Parameters
     ----------
     store : AlignmentStore
-    starts : WindowStarts
+    starts : int64 ndarray, shape (windows,)
+        Where windows begin: contig x 2^40 + position.
+    length : int
+        Positions of a window.
     reverse : float
         Share of windows that are replaced by their reverse complement, drawn for each row with the batch's key.
     weights : str, optional
@@ -59,18 +62,23 @@ class WindowBatches(Batches):
         max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
     columns : sequence of int, optional
         The store's aligned species to keep, in this order; by default all.
+    stride, omitted : int
+        Positions between starts; number of windows that are omitted, as too much of the reference is unknown there.
     """
 
     store: AlignmentStore
-    starts: WindowStarts
+    starts: Int64[np.ndarray, " windows"]
+    length: int
     _: KW_ONLY
     reverse: float = 0.5
     weights: str | None = None
     conservation: Sequence[str] = ()
     columns: Sequence[int] | None = None
+    stride: int = 1
+    omitted: int = 0
 
     def __repr__(self) -> str:
-        return f"WindowBatches({len(self):,} windows of {self.starts.length} x {len(self.store.species)} species)"
+        return f"WindowBatches({len(self):,} windows of {self.length} x {len(self.store.species)} species)"
 
     def __len__(self) -> int:
         """Return the number of windows."""
@@ -81,15 +89,19 @@ class WindowBatches(Batches):
         if len(self) <= most:
             return self
         places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
-        return replace(self, starts=replace(self.starts, places=self.starts.places[places]))
+        return replace(self, starts=self.starts[places])
+
+    def at(self, indices: Sequence[int] | np.ndarray) -> tuple[Numbers, Numbers]:
+        """Return contigs and first positions of some windows."""
+        chosen = self.starts[np.asarray(indices, np.int64)]
+        return chosen >> SHIFT, chosen & POSITION
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
         """Return these windows; the key draws which are on the other strand.
 
         ``key.row`` is the row of the first window in the global batch.
         """
-        contigs, first = self.starts.at(indices)
-        length = self.starts.length
+        (contigs, first), length = self.at(indices), self.length
         tokens, soft = self.store.soft_windows(contigs, first, length)
         weights, neutral = np.ones(soft.shape, np.float32), np.zeros(soft.shape, bool)
         if self.weights is not None:
@@ -111,10 +123,10 @@ class WindowBatches(Batches):
         }
 
     def _conservation(
-        self, contigs: Int64[np.ndarray, " batch"], first: Int64[np.ndarray, " batch"]
+        self, contigs: Numbers, first: Numbers
     ) -> tuple[Float32[np.ndarray, "batch length"], Bool[np.ndarray, "batch length"]]:
         """Return GPN-MSA's weights of positions, and which are not conserved."""
-        length, (phylop, phastcons) = self.starts.length, self.conservation
+        length, (phylop, phastcons) = self.length, self.conservation
         wide = self.store.track_windows(phastcons, contigs, first - _REACH, length + 2 * _REACH)
         largest = sliding_window_view(wide, 2 * _REACH + 1, axis=1).max(-1)
         weights = np.maximum(self.store.track_windows(phylop, contigs, first, length), 1) * (0.1 + largest)
@@ -146,7 +158,7 @@ class GenomeData(Data):
 
 def load_data(config: GenomeConfig) -> GenomeData:
     """Open a store and split it into training, validation and test windows."""
-    store = open_store(config.data.source)
+    store = AlignmentStore(config.data.source)
     names = config.data.aligned_species(store.species)
     parts = divide(store, config)
     stride = config.data.stride
@@ -172,13 +184,6 @@ def load_data(config: GenomeConfig) -> GenomeData:
     return replace(made, notes=_notes(made, config))
 
 
-def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
-    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name."""
-    store = open_store(config.data.source)
-    windows = windows_of(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
-    return GenomeData(store, windows, None, windows, dict(built))
-
-
 def unweighted(config: GenomeConfig) -> GenomeConfig:
     """Return the configuration without the tracks of weights, which another store may lack."""
     return config.replace(weight_track=None, conservation=())
@@ -195,9 +200,14 @@ def windows_of(
 ) -> WindowBatches:
     """Return the windows of a part; by default adjacent without overlap, on the strand of the reference."""
     length = config.data.window
+    stride = stride or length
+    starts, omitted = window_starts(store, part, length, stride, most_unknown=config.data.most_unknown)
     return WindowBatches(
         store,
-        window_starts(store, part, length, stride or length, most_unknown=config.data.most_unknown),
+        starts,
+        length,
+        stride=stride,
+        omitted=omitted,
         reverse=reverse,
         weights=config.task.weight_track,
         conservation=config.task.conservation,
@@ -261,13 +271,13 @@ def _notes(data: GenomeData, config: GenomeConfig) -> tuple[str, ...]:
         for part, what in ((data.validation, "the validation loss"), (data.test, "the test"))
         if part is not None
     ]
-    starts, others = data.train.starts, len(data.architecture["species"])
-    omitted = f" ({starts.omitted:,} with too many unknown bases are omitted)" if starts.omitted else ""
+    train, others = data.train, len(data.architecture["species"])
+    omitted = f" ({train.omitted:,} with too many unknown bases are omitted)" if train.omitted else ""
     note = (
-        f"{len(starts):,} windows of {starts.length} positions, a start every {starts.stride}{omitted}, with {others} "
+        f"{len(train):,} windows of {train.length} positions, a start every {train.stride}{omitted}, with {others} "
         f"aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"
     )
-    if config.optimizer.batch_size <= len(starts):
+    if config.optimizer.batch_size <= len(train):
         return (note,)
-    more = f"a step takes {config.optimizer.batch_size:,} windows and there are {len(starts):,}"
+    more = f"a step takes {config.optimizer.batch_size:,} windows and there are {len(train):,}"
     return (note, f"{more}: each is seen several times in a step (--batch-size)")

@@ -7,19 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError, unknown
 from r2mae.fields import Fraction, NonNegative, PartialFraction, Range, Size
-from r2mae.genome.models import MODELS, GpnMsaSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
+from r2mae.training.models import Layers, ModelSettings
 
 MOST_WINDOWS = 2000
 """Default of the most held-out windows that a model is measured on."""
-NO_VARIANTS: Mapping[str, Any] = {
-    "variants": None,
-    "label": None,
-    "positive": None,
-    "classes": None,
-    "contrasts": (),
-}
+NO_VARIANTS: Mapping[str, Any] = {**dict.fromkeys(("variants", "label", "positive", "classes")), "contrasts": ()}
 """The fields of a measurement on variants, and their values where there are none."""
 NO_SPECIES = "none"
 """The value of `species` for no aligned species: a single sequence."""
@@ -38,6 +32,50 @@ def sides_of(contrast: str) -> tuple[str, str]:
 def contrast_name(contrast: str) -> str:
     """Return how a contrast is called in scores: ``stop_gained_vs_synonymous``."""
     return "_vs_".join(sides_of(contrast))
+
+
+MODELS = {"gpn-msa": "r2mae.genome.models.gpn_msa"}
+"""The modules of models by name; see :mod:`r2mae.genome.models`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpnMsaSettings(ModelSettings):
+    """Settings of the default model.
+
+    Parameters
+    ----------
+    width : int
+        Width of the hidden states (paper: 768).
+    layers : int
+        Transformer layers (paper: 12).
+    heads : int
+        Attention heads (paper: 12).
+    inner : int, optional
+        Inner width of a layer; by default four times the width.
+    dropout : float
+        Dropout of hidden states and attention.
+    one_hot : bool
+        Begin with one-hot vectors, filled up with zeros, as the original GPN-MSA, whose weights then fit (--init). By
+        default a matrix and a norm follow them.
+    """
+
+    mask_tokens: ClassVar[bool] = True
+
+    name: str = "gpn-msa"
+    width: Size = 768
+    layers: Layers = 12
+    heads: Size = 12
+    inner: Size | None = None
+    dropout: PartialFraction = 0.1
+    one_hot: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % (2 * self.heads):
+            raise UserError(
+                f"width {self.width} is not a multiple of 2 x {self.heads} heads (rotary positions need heads of an "
+                "even width): give another width or number of heads"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,8 +271,6 @@ class GenomeConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.init is not None:
-            if not self.init:
-                raise UserError("init is empty: name a folder of weights, or omit init")
             object.__setattr__(self, "init", str(Path(self.init).expanduser().absolute()))
 
     def with_measurement(self, **options: Any) -> "GenomeConfig":

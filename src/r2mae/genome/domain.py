@@ -1,19 +1,19 @@
 """The domain `genome`, as used by the layers above. It imports torch only when data or models are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.checks import check_transformer_step
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat
+from r2mae.domains.lookup import check_transformer_step
+from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.fields import argument, option
 from r2mae.fingerprint import fingerprint
-from r2mae.genome import options
-from r2mae.genome.config import NO_VARIANTS, GenomeConfig
-from r2mae.genome.models import MODELS
+from r2mae.genome.config import MODELS, NO_VARIANTS, GenomeConfig, GenomeEvaluationConfig
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -26,29 +26,196 @@ if TYPE_CHECKING:
     from r2mae.genome.task import AlignmentTask
     from r2mae.training.initial import Origin
 
-_ALIGNMENT = (
-    ("build", "make a store of an alignment: MAF, reference-aligned FASTA or zarr", "build", options.Build),
-    ("info", "print the contents of a store, and compare it with its checksums", "info", options.Info),
-    ("track", "add values for each position to a store, such as weights of the loss", "track", options.Track),
-    ("export", "write a store as a zarr group", "export", options.Export),
-)
-_COMMANDS = (
-    Command(
-        "score-variants",
-        "score variants of a genome with a pretrained model",
-        "r2mae.genome.score:score_command",
-        options.ScoreVariants,
-    ),
-    Command(
-        "logits",
-        "write a pretrained model's logits at each position of a region",
-        "r2mae.genome.score:logits_command",
-        options.Logits,
-    ),
-    *(
-        Command(f"data alignment {name}", text, f"r2mae.genome.store.build:{function}", kind)
-        for name, text, function, kind in _ALIGNMENT
-    ),
+
+HiddenBases = as_in_run(GenomeEvaluationConfig, "eval_windows")
+"""Options of the default evaluation."""
+LabelledVariants = as_in_run(GenomeEvaluationConfig, *NO_VARIANTS)
+"""Options of the evaluation on variants."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Options of embedding.
+
+    Parameters
+    ----------
+    regions : list of str
+        Contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything.
+    """
+
+    regions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scoring:
+    """Options of every command that scores positions.
+
+    Parameters
+    ----------
+    run : str
+        A run folder.
+    output : str
+        The file to write, of the same format.
+    data : str, optional
+        Another store than the run's.
+    batch_size : int, optional
+        Windows per forward pass; a position has two.
+    device : str
+        Device: auto, cpu, cuda or cuda:N.
+    """
+
+    run: str = argument()
+    output: str = option(short="-o", metavar="OUT")
+    data: str | None = None
+    batch_size: int | None = None
+    device: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreVariants(_Scoring):
+    """Score variants of a genome with a pretrained model.
+
+    Parameters
+    ----------
+    variants : str
+        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet).
+    column : str
+        Name of the scores; that of the reasons ends in _reason.
+
+    Examples
+    --------
+    r2mae score-variants runs/genome variants.vcf.gz -o scored.vcf.gz
+    """
+
+    variants: str = argument()
+    column: str = "score"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logits(_Scoring):
+    """Write a pretrained model's logits at each position of a region, of which differences are scores of substitutions.
+
+    Parameters
+    ----------
+    regions : list of str
+        Contigs, intervals such as chr1:101-200, or BED files.
+
+    Examples
+    --------
+    r2mae logits runs/genome regions.bed -o logits.tsv.gz
+    """
+
+    regions: tuple[str, ...] = argument()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """Make a store of an alignment: MAF files, or FASTA files whose rows are aligned to the first, the reference.
+
+    They may be plain, gzip or bgzip, which is detected by content. A zarr group is read that has an array of letters
+    for each contig, positions x species. The same command resumes an interrupted build. If several MAF blocks cover a
+    position, the first is used.
+
+    Parameters
+    ----------
+    sources : list of str
+        MAF or FASTA files, or a zarr group.
+    out : str
+        Folder of the store.
+    species : str, optional
+        File with a species on each line: those to keep, in this order; the reference is always the first.
+    reference : str, optional
+        FASTA of the reference. It must agree with the alignment, and fills positions that the alignment omits.
+    contig : str, optional
+        Name of the contig of a FASTA alignment; by default that of its first row.
+
+    Examples
+    --------
+    r2mae data alignment build chrM.maf.gz --reference chrM.fa.gz -o mtdna
+    r2mae data alignment build chr1.maf.gz chr2.maf.gz -o human
+    r2mae data alignment build 89.zarr --species species.txt -o human
+    """
+
+    sources: tuple[str, ...] = argument(metavar="IN")
+    out: str = option(short="-o", metavar="STORE")
+    species: str | None = option(None, metavar="FILE")
+    reference: str | None = option(None, metavar="FILE")
+    contig: str | None = None
+
+
+@dataclass(frozen=True)
+class Info:
+    """Print the contents of a store: species, contigs, what was omitted when it was made, and tracks.
+
+    Parameters
+    ----------
+    store : str
+        Folder of the store.
+    verify : bool
+        Compare all of it with its checksums.
+
+    Examples
+    --------
+    r2mae data alignment info human --verify
+    """
+
+    store: str = argument()
+    verify: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """Add values for each position to a store, from bedGraph (plain, gzip or bgzip) or bigWig (with pyBigWig).
+
+    They may be weights of the loss.
+
+    Parameters
+    ----------
+    store, file : str
+        Folder of the store, and the file of values.
+    name : str
+        Name of the track; an existing one is replaced.
+
+    Examples
+    --------
+    r2mae data alignment track human phastCons.bw --name phastcons
+    """
+
+    store: str = argument()
+    file: str = argument()
+    name: str = option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a store as a zarr group (version 2): for each contig an array of letters, positions x species.
+
+    Parameters
+    ----------
+    store : str
+        Folder of the store.
+    out : str
+        Folder of the group.
+
+    Examples
+    --------
+    r2mae data alignment export human -o human.zarr
+    """
+
+    store: str = argument()
+    out: str = option(short="-o", metavar="ZARR")
+
+
+_COMMANDS = tuple(
+    Command(name, text, f"r2mae.genome.{function}", options)
+    for name, text, function, options in (
+        ("score-variants", "score variants with a pretrained model", "score:score_command", ScoreVariants),
+        ("logits", "write a pretrained model's logits at each position of a region", "score:logits_command", Logits),
+        ("data alignment build", "make a store of an alignment: MAF, FASTA or zarr", "store.build:build", Build),
+        ("data alignment info", "print the contents of a store, and verify it", "store.build:info", Info),
+        ("data alignment track", "add values for each position to a store", "store.build:track", Track),
+        ("data alignment export", "write a store as a zarr group", "store.build:export", Export),
+    )
 )
 
 
@@ -60,9 +227,9 @@ _BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows a
 
 
 def _store_of(config: GenomeConfig) -> "AlignmentStore":
-    from r2mae.genome.store.alignment import open_store
+    from r2mae.genome.store.alignment import AlignmentStore
 
-    return open_store(config.data.source)
+    return AlignmentStore(config.data.source)
 
 
 class GenomeDomain(Domain):
@@ -82,7 +249,7 @@ class GenomeDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden bases in held-out windows at five mask ratios",
-            options=options.HiddenBases,
+            options=HiddenBases,
             examples=("runs/genome --eval-windows 500 --baselines alignment",),
         ),
         evaluations=(
@@ -90,7 +257,7 @@ class GenomeDomain(Domain):
                 "scores of variants against a label: AUROC, AUPRC and partial AUROC of two values, or else Spearman's "
                 "correlation, with 95 % intervals over blocks of 500 positions; baselines are also columns of the file "
                 "(high values are harmful)",
-                options=options.LabelledVariants,
+                options=LabelledVariants,
                 examples=("runs/genome variants --variants fitness.tsv.gz --label fitness --classes consequence",),
                 name="variants",
                 fixed={"curve": False},
@@ -100,7 +267,7 @@ class GenomeDomain(Domain):
         embedding=Embedding(
             "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
             "which are adjacent: the remainder at the end of a region has no row",
-            options=options.Regions,
+            options=Regions,
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
         model_formats=(
@@ -193,13 +360,11 @@ class GenomeDomain(Domain):
     ) -> dict[str, float]:
         """Return the scores of a pretrained model on held-out windows (with `curve`), and on variants if any."""
         from r2mae.genome.evaluate import evaluate
-        from r2mae.genome.variants.evaluate import model_scores
 
         config = config.with_measurement(**variants)
-        found = {} if config.evaluation.variants is None else model_scores(config, model, data, progress=progress)
-        return found | (
-            evaluate(task, model, data, windows=config.evaluation.eval_windows, progress=progress) if curve else {}
-        )
+        if not curve and config.evaluation.variants is None:
+            raise UserError("the run names no variants: name a file of them, --variants FILE, and --label COLUMN")
+        return evaluate(config, task, model, data, curve=curve, progress=progress)
 
     default_baselines = ("alignment",)
 
@@ -211,28 +376,24 @@ class GenomeDomain(Domain):
         columns = () if file is None else open_variants(Path(file).expanduser()).names
         return ("alignment", "composition", *columns)
 
-    def score_baseline(
-        self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
-    ) -> dict[str, float]:
+    def score_baseline(self, config: GenomeConfig, name: str, data: "GenomeData", **options: Any) -> dict[str, float]:
         """Return the scores of a baseline, as :meth:`evaluate` of a model; columns of variants only on variants."""
         from r2mae.genome.evaluate import baseline_scores
-        from r2mae.genome.variants.evaluate import baseline_variants
 
-        found = {} if config.evaluation.variants is None else baseline_variants(config, name, data)
-        windows = curve and name in ("alignment", "composition")
-        return found | (
-            baseline_scores(name, data, windows=config.evaluation.eval_windows, **options) if windows else {}
-        )
+        return baseline_scores(config, name, data, **options)
 
     def load_other_data(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[GenomeConfig, GenomeData]":
         """Open another store for :meth:`evaluate`, with all of its windows as test data."""
-        from r2mae.genome.batches import other_data, unweighted
+        from r2mae.genome.batches import GenomeData, unweighted, windows_of
+        from r2mae.genome.store.intervals import Intervals
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
         config = unweighted(config).replace(data=source, **none, **NO_VARIANTS)
-        return config, other_data(config, architecture)
+        store = _store_of(config)
+        windows = windows_of(store, config, Intervals.everywhere(store.layout), architecture["species"])
+        return config, GenomeData(store, windows, None, windows, dict(architecture))
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:
         """Return the columns of a figure: starts and repeats are numbers."""

@@ -1,4 +1,4 @@
-"""Apply models and baselines of genomes to windows: loss and accuracy of hidden bases by mask ratio, and embeddings.
+"""Apply models and baselines of genomes: loss and accuracy of hidden bases by mask ratio, variants, and embeddings.
 
 An embedding is the mean of the last hidden states over the target's bases, without a mask.
 """
@@ -16,15 +16,19 @@ from torch.nn.functional import one_hot
 
 from r2mae.errors import UserError
 from r2mae.genome.batches import GenomeData, WindowBatches, unweighted, windows_of
-from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
+from r2mae.genome.config import GenomeConfig
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.genome.store.alignment import open_store
+from r2mae.genome.score import site_scorer
+from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import BASES, LETTERS
 from r2mae.genome.task import AlignmentTask, HiddenBases
+from r2mae.genome.variants.files import Logs, Numbers, SiteLogs
+from r2mae.genome.variants.labelled import measure_variants
 from r2mae.masking.keys import Key
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
+_PSEUDOCOUNT = 0.25
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
 _ROWS = 64
 _ENOUGH_WINDOWS = 500  # fewer windows are masked several times
@@ -36,28 +40,34 @@ Predict = Callable[[HiddenBases], Float[Tensor, "batch most bases"]]
 
 
 def evaluate(
+    config: GenomeConfig,
     task: AlignmentTask,
     model: AlignmentTransformer,
     data: GenomeData,
     *,
-    windows: int = MOST_WINDOWS,
+    curve: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Return the scores of a pretrained model on the test windows, or without any on the validation windows.
+    """Return the scores of a pretrained model, on variants if the configuration names some, and on windows.
 
-    These are ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
-    ``accuracy_0.15`` and so on. There are none if no windows are held out. At most so many windows are used, evenly
-    spaced; `progress` is called with the number that is done, and the total.
+    Those of variants are of :func:`measure_variants`. Those of windows (with `curve`) are ``masked_loss`` (nats per
+    hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``, ``accuracy_0.15`` and so on. They
+    are measured on the test windows, or without any on the validation windows, evenly spaced; there are none if no
+    windows are held out. `progress` is called with the number of sites or windows that is done, and the total.
     """
-    if data.measured is None:
-        return {}
+    found = {}
     with evaluating(model):
-        return curve_scores(
-            lambda corrupted: task.forward(model, corrupted).prediction,
-            data.measured.spread(windows),
-            device=next(model.parameters()).device,
-            progress=progress,
-        )
+        if config.evaluation.variants is not None:
+            logs = site_scorer(data.store, model, config.data.window, progress=progress)
+            found = measure_variants(config.evaluation, data.store, data.held_out, logs)
+        if curve and data.measured is not None:
+            found |= curve_scores(
+                lambda corrupted: task.forward(model, corrupted).prediction,
+                data.measured.spread(config.evaluation.eval_windows),
+                device=next(model.parameters()).device,
+                progress=progress,
+            )
+    return found
 
 
 @torch.no_grad()
@@ -107,16 +117,26 @@ def _sums(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases)
 
 
 def baseline_scores(
-    name: str, data: GenomeData, *, windows: int = MOST_WINDOWS, progress: Callable[[int, int], None] | None = None
+    config: GenomeConfig,
+    name: str,
+    data: GenomeData,
+    *,
+    curve: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Return the scores of a baseline, as :func:`evaluate` of a model, on the same masks.
 
-    ``alignment`` is the frequency of each base at the position among the model's species, with a pseudocount of one
-    base that is divided by the training windows' composition. For a model without aligned species, all species of the
-    store are used. ``composition`` is that composition alone.
+    In windows, ``alignment`` is the frequency of each base at the position among the model's species, with a
+    pseudocount of one base that is divided by the training windows' composition. For a model without aligned species,
+    all species of the store are used. ``composition`` is that composition alone. Any other baseline is a column of the
+    file of variants, of which high values are harmful, as those of phyloP and CADD; it has no scores in windows.
     """
-    if data.measured is None:
-        return {}
+    found, of_sites = {}, {"alignment": _site_frequencies, "composition": _site_composition}
+    if config.evaluation.variants is not None:
+        predictor = of_sites[name](data) if name in of_sites else name
+        found = measure_variants(config.evaluation, data.store, data.held_out, predictor)
+    if not curve or name not in of_sites or data.measured is None:
+        return found
     prior, measured = composition(data), data.measured
     if not data.architecture["species"]:
         measured = replace(measured, columns=None)
@@ -126,13 +146,14 @@ def baseline_scores(
             return prior.log().expand(*corrupted.columns.shape, -1)
         return alignment_logs(corrupted, prior)
 
-    return curve_scores(predict, measured.spread(windows), progress=progress)
+    windows = measured.spread(config.evaluation.eval_windows)
+    return found | curve_scores(predict, windows, progress=progress)
 
 
 def composition(data: GenomeData) -> Float64[Tensor, "4"]:
     """Return the fractions of A, C, G and T in the training windows, on the strand of the reference."""
-    starts = data.train.spread(_SAMPLE).starts
-    bases = data.store.reference_windows(*starts.at(np.arange(len(starts))), starts.length)
+    some = data.train.spread(_SAMPLE)
+    bases = data.store.reference_windows(*some.at(np.arange(len(some))), some.length)
     counts = torch.from_numpy(np.bincount(bases.ravel(), minlength=len(LETTERS))[:BASES]).double() + 1  # all can occur
     return counts / counts.sum()
 
@@ -144,6 +165,32 @@ def alignment_logs(corrupted: HiddenBases, prior: Float64[Tensor, "4"]) -> Float
     counts = one_hot(tokens, len(LETTERS))[..., :BASES].sum(2).double() + prior
     logs: Tensor = (counts / counts.sum(-1, keepdim=True)).log()
     return logs
+
+
+def _site_frequencies(data: GenomeData) -> SiteLogs:
+    """Return logarithms of how often the aligned species have each base at a site.
+
+    The pseudocount is a quarter for each base: divided as the composition, it would rank the many alternatives that no
+    species has by their letter. Species are those that the model is shown; where it is shown none, all of the store.
+    """
+    names = tuple(data.architecture["species"])
+    columns = data.store.columns(names) if names else None
+
+    def logs(contigs: Numbers, positions: Numbers) -> Logs:
+        tokens = torch.from_numpy(data.store.windows(contigs, positions, 1)[:, 0, 1:])
+        if columns is not None:
+            tokens = tokens[:, columns]
+        counts = one_hot(tokens.long(), len(LETTERS))[..., :BASES].sum(1)
+        # Not divided by their sum: equal counts have to give equal scores, to the last bit.
+        return np.asarray((counts + _PSEUDOCOUNT).log().float())
+
+    return logs
+
+
+def _site_composition(data: GenomeData) -> SiteLogs:
+    """Return logarithms of the composition of the training windows, the same at every site."""
+    shares: Float32[np.ndarray, " 4"] = composition(data).log().float().numpy()
+    return lambda contigs, positions: np.broadcast_to(shares, (len(contigs), BASES))
 
 
 def embed_windows(
@@ -161,16 +208,13 @@ def embed_windows(
     fraction that is soft-masked. A UserError is raised if `source` is not a store, lacks species of the model, or has
     no window in the regions.
     """
-    store = open_store(source)
+    store = AlignmentStore(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
     windows = windows_of(store, unweighted(config), part, model.species)
-    starts = windows.starts
-    if left := part.positions - len(starts) * starts.length:
-        unknown = f", or in {starts.omitted:,} windows with too many unknown bases" if starts.omitted else ""
-        message = (
-            f"{left:,} of {part.positions:,} positions are in no window of {starts.length}: at ends of regions{unknown}"
-        )
-        logging.getLogger("r2mae").warning("%s", message)
+    if left := part.positions - len(windows) * windows.length:
+        unknown = f", or in {windows.omitted:,} windows with too many unknown bases" if windows.omitted else ""
+        inside = f"{left:,} of {part.positions:,} positions are in no window of {windows.length}"
+        logging.getLogger("r2mae").warning("%s: at ends of regions%s", inside, unknown)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):
@@ -179,7 +223,7 @@ def embed_windows(
             batch = windows.batch(rows, EVALUATION_KEY.rows(first))
             parts.append(task.embed(model, to_device(batch, device)).float().cpu().numpy())
             repeats.append(batch["soft"].float().mean(1).numpy())
-    contigs, first_positions = starts.at(np.arange(len(windows)))
+    contigs, first_positions = windows.at(np.arange(len(windows)))
     embedding: Float32[np.ndarray, "windows width"] = np.concatenate(parts)
     return {
         "embedding": embedding,

@@ -7,28 +7,30 @@ Every alternative of a site shares one prediction.
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pandas as pd
 import torch
-from jaxtyping import Float32, Int64
 
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
-from r2mae.genome.store.alignment import AlignmentStore, open_store
-from r2mae.genome.store.intervals import POSITION, SHIFT, read_regions
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS, MASK, reverse_complement
 from r2mae.genome.variants.files import (
     REASONS,
+    Logs,
+    Numbers,
     Scored,
-    Substitutions,
+    SiteLogs,
     check_output,
     open_variants,
+    scores_of,
     substitutions,
     text_file,
 )
@@ -40,12 +42,6 @@ BLOCK = 4096
 """Rows that are scored and saved, or positions that are written, at a time."""
 ROWS = 128
 """Windows of a forward pass."""
-_PLAN = "plan.json"
-
-Numbers = Int64[np.ndarray, " sites"]
-Logs = Float32[np.ndarray, "sites 4"]
-SiteLogs = Callable[[Numbers, Numbers], Logs]
-"""From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
 
 
 def site_scorer(
@@ -99,17 +95,6 @@ def window_start(positions: Numbers, sizes: Numbers, length: int) -> Numbers:
     return np.asarray(np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0)))
 
 
-def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
-    """Return log p(alt) − log p(ref) of substitutions, NaN where there is a reason; a site is predicted once."""
-    scores = np.full(len(found.reasons), np.nan, np.float32)
-    left = np.flatnonzero(found.reasons == 0)
-    if len(left):
-        sites, whose = np.unique(found.places[left], return_inverse=True)
-        table = logs(sites >> SHIFT, sites & POSITION)
-        scores[left] = table[whose, found.alts[left]] - table[whose, found.refs[left]]
-    return scores
-
-
 def _open_run(
     run: str | Path, data: str | None, device: str, batch_size: int
 ) -> tuple[AlignmentTransformer, AlignmentStore, SiteLogs, str]:
@@ -120,7 +105,7 @@ def _open_run(
     if (found := folder.read_config().get("domain")) != domain.name:
         raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {domain.name}")
     config, _, model = load_model(folder.path, domain, device=device, unmasked=True)
-    store = open_store(data or config.data.source)
+    store = AlignmentStore(data or config.data.source)
     if data is None:
         folder.check_data(config.data.source, domain.fingerprint(config))
     logs = site_scorer(store, model, config.data.window, rows=batch_size)
@@ -151,19 +136,12 @@ def score_variants(
     """Score a file of variants; memory does not grow with it, but for Parquet.
 
     The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
-    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes.
+    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes. If another process
+    writes this output, a UserError is raised.
 
-    Parameters
-    ----------
-    run, variants, output, data, column, batch_size, device
-        See :class:`r2mae.genome.options.ScoreVariants`.
-    progress : callable, optional
-        Called with the number of rows done and the total.
-
-    Returns
-    -------
-    dict
-        Number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have a score.
+    For parameters see :class:`r2mae.genome.domain.ScoreVariants`; `progress` is called with the number of rows done and
+    the total. Returns the number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have
+    a score.
     """
     output, path = Path(output).expanduser(), Path(variants).expanduser()
     source = open_variants(path)
@@ -189,7 +167,7 @@ def score_variants(
             finished = saved.read(size)
             if len(finished) < size:
                 finished = scores_of(found, logs).tobytes()
-                saved.seek(place)
+                saved.truncate(place)
                 saved.write(finished)
                 os.fsync(saved.fileno())
             yield block, np.frombuffer(finished, np.float32), found.reasons
@@ -198,27 +176,16 @@ def score_variants(
             if progress is not None:
                 progress(rows, total)
 
-    with _saved_scores(output, plan) as saved:
-        source.write(output, column, scored(saved))
-    return dict(zip(REASONS, counts.tolist(), strict=True))
-
-
-@contextmanager
-def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[IO[bytes]]:
-    """Yield the file of the finished scores, whose hidden folder next to `output` is deleted if no error occurs.
-
-    Scores of another plan (other variants, another model) are deleted. If another process writes this output, a
-    UserError is raised.
-    """
     folder = output.with_name(f".{output.name}.scores")
     with exclusive(output):
-        if read_json(folder / _PLAN) != plan:
+        if read_json(folder / "plan.json") != plan:  # of other variants, or another model
             shutil.rmtree(folder, ignore_errors=True)
-            write_json(folder / _PLAN, plan)
-        (folder / "scores").touch()
-        with (folder / "scores").open("r+b", buffering=0) as saved:
-            yield saved
+            write_json(folder / "plan.json", plan)
+        with (folder / "scores").open("a+b", buffering=0) as saved:
+            saved.seek(0)
+            source.write(output, column, scored(saved))
         shutil.rmtree(folder)
+    return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
 def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:
@@ -241,7 +208,7 @@ def write_logits(
     """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
 
     Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
-    add up to one. The number of positions is returned. For parameters see :class:`r2mae.genome.options.Logits`, and
+    add up to one. The number of positions is returned. For parameters see :class:`r2mae.genome.domain.Logits`, and
     :func:`score_variants`.
     """
     output = Path(output).expanduser()
@@ -251,15 +218,14 @@ def write_logits(
     _, store, logs, _ = _open_run(run, data, device, batch_size)
     intervals, done = read_regions(regions, store.layout), 0
     with text_file(output) as write:
-        write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]) + "\n")
         for contig, start, end in intervals.rows():
             for first in range(start, end, BLOCK):
                 positions = np.arange(first, min(first + BLOCK, end))
                 contigs = np.full(len(positions), contig)
-                tokens = store.reference_windows(contigs, positions, 1)[:, 0].tolist()
-                for place, token, values in zip(positions, tokens, logs(contigs, positions).tolist(), strict=True):
-                    fields = [store.contigs[contig], f"{place + 1}", LETTERS[token], *(f"{one:.6g}" for one in values)]
-                    write("\t".join(fields) + "\n")
+                bases = [LETTERS[token] for token in store.reference_windows(contigs, positions, 1)[:, 0]]
+                table = pd.DataFrame({"chrom": store.contigs[contig], "pos": positions + 1, "ref": bases})
+                table[[*LETTERS[:GAP]]] = logs(contigs, positions)
+                write(table.to_csv(sep="\t", index=False, header=not done, float_format="%.6g"))
                 done += len(positions)
                 if progress is not None:
                     progress(done, intervals.positions)

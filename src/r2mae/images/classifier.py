@@ -70,9 +70,8 @@ class Classifier(nn.Module, ABC):
 class VisionTransformerClassifier(Classifier):
     """A vision transformer of a pretrained one's layers, with the names of timm: `blocks`, `norm` or `fc_norm`, `head`.
 
-    With `pool` "mean" it classifies the mean over patches, after a fresh norm, else the class token, after the
-    pretrained one. `drop_path` is the probability that each part of the last layer is skipped (Huang 2016); it rises
-    linearly over the layers.
+    It classifies the mean over patches, after a fresh norm, or the class token, after the pretrained one. `drop_path`
+    is the probability that each part of the last layer is skipped (Huang 2016); it rises linearly over the layers.
     """
 
     def __init__(

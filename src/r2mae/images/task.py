@@ -93,8 +93,7 @@ class PixelTask(ImageTask[Any]):
     together : int
         Number of successive values that are hidden together: 1, or the colours of a pixel.
     mask_input : bool
-        Whether the model also takes the mask: ``model(images, hidden)``. For unmasked images the argument is omitted,
-        which means a mask of zeros.
+        Whether the model also takes the mask: ``model(images, hidden)``, for unmasked images ``model(images)``.
     """
 
     pixels: int
@@ -132,10 +131,7 @@ class PixelTask(ImageTask[Any]):
         return (hidden,) if self.mask_input else ()
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        """Replace hidden pixels (:func:`r2mae.masking.element_mask`) by zero, or by :attr:`fill`.
-
-        Images are uint8, or floats from 0 to 1, in their shape or flattened.
-        """
+        """Replace hidden pixels by zero, or by :attr:`fill`; images are uint8, or floats from 0 to 1."""
         clean = self.model_input(batch)
         flat = clean.flatten(1)
         units = (len(flat), flat.shape[1] // self.together)

@@ -19,13 +19,13 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from r2mae.cache import cache_folder, create_once
-from r2mae.errors import UserError
+from r2mae.errors import UserError, reading
 from r2mae.files import write_json
 from r2mae.masking.keys import Key, permutation
 from r2mae.progress import counting_bar
 from r2mae.text.checkpoint import checkpoint_architecture, checkpoint_folder
 from r2mae.text.config import PRETRAINED, TextConfig
-from r2mae.text.documents import Corpus, corpus_of, reading
+from r2mae.text.documents import Corpus, corpus_of
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 from r2mae.training.task import Batches, Data
 

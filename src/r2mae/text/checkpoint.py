@@ -11,8 +11,7 @@ from torch import nn
 
 from r2mae.cache import create_once
 from r2mae.domains.lookup import get_domain
-from r2mae.errors import UserError
-from r2mae.text.documents import reading
+from r2mae.errors import UserError, reading
 from r2mae.text.models.pretrained import PretrainedModel, config_of, config_text
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin

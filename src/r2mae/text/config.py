@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.fields import PartialFraction, Range, Size
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.config import DataConfig, EvaluationConfig, Layer, OptimizerConfig, RunConfig, TaskConfig
+from r2mae.training.models import Layers, ModelSettings
 
 PAPER_VOCABULARY = 50_265
 Split = Literal["train", "validation", "test", "all"]
@@ -22,6 +22,52 @@ CONTINUED: Mapping[str, Any] = {"lr": 1e-4, "batch_size": 256}
 """Defaults of continued pretraining."""
 ROBERTA = "roberta-50265"
 """The value of `tokenizer` for RoBERTa's own byte-level BPE: of files of the data folder, or of the Hub."""
+MODELS = {"roberta": "r2mae.text.models.roberta", "pretrained": "r2mae.text.models.pretrained"}
+"""The modules of models by name; see :mod:`r2mae.text.models`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobertaSettings(ModelSettings):
+    """Settings of the default model.
+
+    Parameters
+    ----------
+    hidden_size : int
+        Width of the encoder (RoBERTa-medium: 512).
+    layers : int
+        Layers of the encoder (RoBERTa-medium: 8).
+    heads : int
+        Attention heads (RoBERTa-medium: 8).
+    intermediate_size : int
+        Inner width of a layer (RoBERTa-medium: 2048).
+    dropout : float
+        Dropout of hidden states and attention.
+    """
+
+    mask_tokens: ClassVar[bool] = True
+
+    name: str = "roberta"
+    hidden_size: Size = 512
+    layers: Layers = 8
+    heads: Size = 8
+    intermediate_size: Size = 2048
+    dropout: PartialFraction = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % self.heads:
+            raise UserError(
+                f"hidden_size {self.hidden_size} is not a multiple of heads {self.heads}: give another size or number"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedSettings(ModelSettings):
+    """A masked language model of transformers, with the sizes and weights of the checkpoint `init`."""
+
+    mask_tokens: ClassVar[bool] = True
+
+    name: str = "pretrained"
 
 
 @dataclass(frozen=True, kw_only=True)

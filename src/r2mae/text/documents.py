@@ -21,7 +21,7 @@ from shlex import quote
 from typing import IO, Any
 
 from r2mae.catalogue import locate
-from r2mae.errors import UserError, nearest, unknown, warn_once
+from r2mae.errors import UserError, nearest, reading, unknown, warn_once
 from r2mae.files import walk_real_folders
 from r2mae.fingerprint import fingerprint
 from r2mae.text.sets import HEADINGS, HUB, SETS
@@ -291,32 +291,6 @@ def kind_of(path: Path) -> str | None:
     packed = path.suffix.lower() in _UNPACKERS
     kind = _SUFFIXES.get(Path(path.stem if packed else path.name).suffix.lower())
     return None if path.name.startswith(".") or (kind == "parquet" and packed) else kind
-
-
-@contextmanager
-def reading(source: object, hint: str) -> Iterator[None]:
-    """Turn the errors of libraries that read a file or data set into one line: what, why, what to do."""
-    try:
-        yield
-    except UserError:
-        raise
-    except ImportError as error:
-        raise UserError(f"{source} needs the library {error.name or error}: pip install 'r2mae[text]'") from None
-    except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
-        raise UserError(f"{source} cannot be read ({reason(error)}): {hint}") from error
-
-
-def reason(error: BaseException) -> str:
-    """Return a library's message on one line, with the file that is missing; of the Hub, that it is not reachable."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if type(cause).__name__ == "LocalEntryNotFoundError":  # of huggingface_hub, for what was not fetched before
-            return "no folder of that name, and the Hub is not reachable"
-        cause = cause.__cause__
-    said = getattr(error, "strerror", None) or error
-    if isinstance(error, FileNotFoundError) and error.filename:
-        said = f"{said}: {error.filename}"
-    return " ".join(str(said).split())[:160] or type(error).__name__
 
 
 @contextmanager

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.checks import check_transformer_step
+from r2mae.domains.lookup import check_transformer_step
 from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import option
 from r2mae.text.config import (
+    MODELS,
     PAPER_VOCABULARY,
     PRETRAINED,
     ROBERTA,
@@ -20,7 +21,6 @@ from r2mae.text.config import (
     TextDataConfig,
     TextEvaluationConfig,
 )
-from r2mae.text.models import MODELS
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.tokenizer import load_tokenizer
 from r2mae.training.models import build_model

@@ -23,10 +23,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils.rnn import pad_sequence
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, reading
 from r2mae.files import read_confined, write_json
 from r2mae.masking.keys import Key
-from r2mae.text.documents import reading
 from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, Score, glue_task, read_glue, score
 from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel

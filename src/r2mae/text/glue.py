@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Float64, Int64, Num
 
-from r2mae.errors import UserError, unknown, warn_once
+from r2mae.errors import UserError, reading, unknown, warn_once
 from r2mae.masking.keys import Key, permutation
-from r2mae.text.documents import reading, unpacked
+from r2mae.text.documents import unpacked
 
 Score = Literal["accuracy", "f1", "matthews", "spearman"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.catalogue import data_root
-from r2mae.errors import UserError
+from r2mae.errors import UserError, reading
 from r2mae.files import atomic_write
 from r2mae.text.config import ROBERTA
-from r2mae.text.documents import reading, unpacked
+from r2mae.text.documents import unpacked
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import dropout as torch_dropout
 
-from r2mae.genome.models import dropout
-from r2mae.genome.models.dropout import add_dropped, drop, keep_factors
+from r2mae.genome.models import gpn_msa
+from r2mae.genome.models.gpn_msa import add_dropped, drop, keep_factors
 
 KINDS = [torch.float32, torch.bfloat16]
 
@@ -80,7 +80,7 @@ def test_half_states_are_added_to_a_residual_of_32_bits() -> None:
 
 def test_other_devices_take_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     states = torch.randn(2, 5, 4)
-    monkeypatch.setattr(dropout, "uses_cpu_kernels", lambda tensor: False)
+    monkeypatch.setattr(gpn_msa, "uses_cpu_kernels", lambda tensor: False)
     torch.manual_seed(7)
     dropped = drop(states, 0.5)
     torch.manual_seed(7)
@@ -90,7 +90,7 @@ def test_other_devices_take_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_autocast_is_no_reason_for_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dropout, "dropout", None)
+    monkeypatch.setattr(gpn_msa, "dropout", None)
     with torch.autocast("cpu", torch.bfloat16):
         assert drop(torch.ones(30, 30), 0.5).dtype == torch.float32
         assert drop(torch.ones(30, 30).bfloat16(), 0.5).dtype == torch.bfloat16

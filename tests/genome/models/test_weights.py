@@ -146,10 +146,10 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="model_type is 'bert', and 'GPNRoFormer' in GPN-MSA"):
         load_initial_weights(original().write(tmp_path / "other", model_type="bert"), model)
     (folder / "pytorch_model.bin").write_bytes((folder / "pytorch_model.bin").read_bytes()[:-500])
-    with pytest.raises(UserError, match=r"pytorch_model\.bin cannot be read"):
+    with pytest.raises(UserError, match=r"pytorch_model\.bin as weights of GPN-MSA cannot be read"):
         load_initial_weights(folder, model)
     torch.save({"a": torch.zeros(1)}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="has no weights of GPN-MSA"):
+    with pytest.raises(UserError, match="as weights of GPN-MSA cannot be read"):
         load_initial_weights(folder, model)
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"holds neither model\.safetensors nor"):

@@ -137,13 +137,13 @@ def test_wrong_fasta(refused: Refused, name: str) -> None:
 
 def test_other_files(refused: Refused) -> None:
     Path("empty").write_bytes(b"")
-    refused("build empty -o store", "empty: is empty")
+    refused("build empty -o store", "empty: is empty, or neither MAF")
     Path("zipped").write_bytes(gzip.compress(b""))
-    refused("build zipped -o store", "zipped: is empty")
+    refused("build zipped -o store", "zipped: is empty, or neither MAF")
     Path("binary").write_bytes(bytes(range(256)) * 10)
-    refused("build binary -o store", "binary, line 1: is neither MAF")
+    refused("build binary -o store", "binary: is empty, or neither MAF")
     Path("text").write_text("hello\n")
-    refused("build text -o store", "text, line 1: is neither MAF")
+    refused("build text -o store", "text: is empty, or neither MAF")
     refused("build none -o store", "none: there is no such file")
     Path("a.maf").write_text(f"{HEAD}a\n{ROW}")
     Path("a.fa").write_text(">ref\nAC\n")

@@ -116,7 +116,7 @@ def test_bigwig(store: AlignmentStore, tmp_path: Path, monkeypatch: pytest.Monke
     """With a stand-in for the library, which is not here; the file has no more than a bigWig's first bytes."""
     (tmp_path / "a.bw").write_bytes(b"\x26\xfc\x8f\x88")
     monkeypatch.setitem(sys.modules, "pyBigWig", None)
-    with pytest.raises(UserError, match=r"a bigWig needs pyBigWig \(pip install pyBigWig\)"):
+    with pytest.raises(UserError, match=r"a\.bw needs the library pyBigWig: pip install pyBigWig"):
         add_track(store, tmp_path / "a.bw", "w")
     lengths = {"chr1": 10, "other": 3}
     monkeypatch.setitem(sys.modules, "pyBigWig", SimpleNamespace(open=lambda path: BigWig(lengths)))
@@ -134,11 +134,11 @@ def test_bigwig(store: AlignmentStore, tmp_path: Path, monkeypatch: pytest.Monke
         raise RuntimeError("not a bigWig")
 
     monkeypatch.setitem(sys.modules, "pyBigWig", SimpleNamespace(open=broken))
-    with pytest.raises(UserError, match="cannot read this bigWig"):
+    with pytest.raises(UserError, match=r"a.bw cannot be read \(not a bigWig\): fetch it again"):
         add_track(store, tmp_path / "a.bw", "w")
 
     lengths["chr1"] = 10
     cut = SimpleNamespace(chroms=lambda: lengths, values=lambda *where, numpy: broken(""))
     monkeypatch.setitem(sys.modules, "pyBigWig", SimpleNamespace(open=lambda path: cut))
-    with pytest.raises(UserError, match="cannot read this bigWig"):
+    with pytest.raises(UserError, match=r"a.bw cannot be read \(not a bigWig\): fetch it again"):
         add_track(store, tmp_path / "a.bw", "w")

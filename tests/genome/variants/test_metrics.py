@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from r2mae.genome.variants.labelled import MOST_FALSE, blocks_of, correlation, ranking, with_intervals
+from r2mae.genome.variants.labelled import MOST_FALSE, correlation, ranking, with_intervals
 
 
 @given(seed=st.integers(0, 10_000), count=st.integers(4, 3000), levels=st.sampled_from([2, 10, 10**6]))
@@ -44,12 +44,6 @@ def test_what_cannot_be_measured_is_no_number() -> None:
     nothing = ranking(np.ones(3, bool), np.arange(3.0))(np.ones(3))
     assert all(np.isnan(value) for value in nothing.values())
     assert np.isnan(correlation(np.ones(3), np.arange(3.0))(np.ones(3))["spearman"])
-
-
-def test_blocks_are_neighbours_on_a_contig() -> None:
-    contigs = np.array([0, 0, 0, 1, 0])
-    positions = np.array([0, 499, 500, 0, 10])
-    assert blocks_of(contigs, positions).tolist() == [0, 0, 1, 2, 0]
 
 
 def test_an_interval_is_wider_where_neighbours_are_alike() -> None:

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.text.config import TextConfig
+from r2mae.text.config import MODELS, RobertaSettings, TextConfig
 from r2mae.text.domain import DOMAIN
-from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.text.task import TokenModel, TokenTask
 
 ARCHITECTURE: dict[str, Any] = {

@@ -3,20 +3,18 @@
 The original is a RoFormer of transformers, of the type GPNRoFormer. Its vocabulary is - A C G T ?; ours are the bases.
 """
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from r2mae.cache import create_once
 from r2mae.domains.lookup import get_domain
-from r2mae.errors import UserError, brief
+from r2mae.errors import UserError, reading
 from r2mae.files import write_json
-from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import Origin
 from r2mae.training.saving import load_model, load_weights
@@ -37,6 +35,7 @@ _SIZES = {  # its names of our sizes
     "heads": "num_attention_heads",
     "inner": "intermediate_size",
 }
+_FILES = ("model.safetensors", "pytorch_model.bin")  # of the second, plain tensors are read, and no code is run
 _HEAD = {"transform": "transform.dense", "transform_norm": "transform.LayerNorm"}
 _DECODER, _BIAS = "cls.predictions.decoder.weight", "cls.predictions.bias"
 _BASE_ROWS = slice(1, 5)  # the bases in its vocabulary
@@ -82,37 +81,23 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     sizes = {mine: config.get(theirs) for mine, theirs in _SIZES.items()}
     species = count // 5 if isinstance(count, int) else count
     _check_sizes(folder, {**sizes, "one_hot": True, "species": species}, model)
-    file, found = _read(folder)
-    try:
+    file = next((place for name in _FILES if (place := folder / name).is_file()), None)
+    if file is None:
+        raise UserError(f"{folder} holds neither {' nor '.join(_FILES)}: fetch them")
+    with reading(f"{file} as weights of GPN-MSA", "fetch it again, as safetensors if it can be had"):
+        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
         state = {mine: found[theirs] for mine, theirs in _weight_names(len(model.layers)).items()}
         state |= {"decoder.weight": found[_DECODER][_BASE_ROWS], "decoder.bias": found[_BIAS][_BASE_ROWS]}
         if not all(values.isfinite().all() for values in state.values()):
             raise UserError(f"{file}: a weight is not finite (NaN or infinite): fetch it again")
         model.load_state_dict(state)
-    except (KeyError, RuntimeError, AttributeError, TypeError) as error:
-        raise UserError(f"{file} is damaged or has no weights of GPN-MSA ({brief(error)}): fetch it again") from None
     return Origin(folder, (file,), "gpn", ("its species have to be those of the store, in the same order",))
-
-
-def _sizes_of(model: AlignmentTransformer) -> dict[str, Any]:
-    """Return the sizes of a model that weights have to have."""
-    layer = model.layers[0]
-    assert isinstance(layer, Layer)
-    return {
-        "width": model.decoder.in_features,
-        "layers": len(model.layers),
-        "heads": layer.heads,
-        "inner": layer.inner.out_features,
-        "one_hot": model.embedding.one_hot,
-        "species": model.embedding.others,
-    }
 
 
 def _check_sizes(folder: Path, sizes: dict[str, Any], model: AlignmentTransformer) -> None:
     """Refuse weights of other sizes or species than the model's; species are names, or their number."""
-    own = _sizes_of(model)
-    if isinstance(sizes["species"], list):
-        own["species"] = list(model.species)
+    named = isinstance(sizes["species"], list)
+    own = {**model.sizes, "species": list(model.species) if named else model.embedding.others}
     differ = [name for name, size in sizes.items() if size != own[name]]
     if differ:
         name = differ[0]
@@ -132,22 +117,6 @@ def _weight_names(layers: int) -> dict[str, str]:
     return {f"{mine}.{kind}": f"{theirs}.{kind}" for mine, theirs in modules.items() for kind in ("weight", "bias")}
 
 
-def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
-    file = next(
-        (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
-    )
-    if file is None:
-        raise UserError(f"{folder} holds neither model.safetensors nor pytorch_model.bin: fetch them")
-    try:
-        if file.suffix == ".safetensors":
-            return file, load_file(file)
-        return file, torch.load(file, map_location="cpu", weights_only=True)  # runs no code of the file
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
-        raise UserError(
-            f"{file} cannot be read ({brief(error)}): fetch it again, as safetensors if it can be had"
-        ) from None
-
-
 def export(run: Path, output: Path) -> str:
     """Write a finished run that begins with one-hot vectors as a folder that the original opens."""
     _, _, model = load_model(run, get_domain("genome"))
@@ -160,7 +129,7 @@ def export(run: Path, output: Path) -> str:
     state = {theirs: own[mine].contiguous() for mine, theirs in _weight_names(len(model.layers)).items()}
     state |= {_DECODER: weight, _BIAS: bias, "cls.predictions.decoder.bias": bias.clone()}
     state["model.encoder.embed_positions.weight"] = torch.cat([model.sin, model.cos], 1)
-    sizes = {theirs: _sizes_of(model)[mine] for mine, theirs in _SIZES.items()} | {
+    sizes = {theirs: model.sizes[mine] for mine, theirs in _SIZES.items()} | {
         "n_aux_features": 5 * model.embedding.others,
         "embedding_size": width,
         "max_position_embeddings": model.length,

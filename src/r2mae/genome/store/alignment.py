@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, reading, unknown
 from r2mae.files import read_json
 from r2mae.genome.store.tokens import SOFT, TOKEN, UNKNOWN, reverse_complement
 
@@ -73,6 +73,11 @@ class Layout:
 
 def read_layout(folder: Path) -> Layout:
     """Read and check meta.json; raise a UserError for no store, one of another version, or a damaged one."""
+    if folder.is_file():
+        raise UserError(
+            f"{folder} is a file, and runs read an alignment store: build one first with "
+            f"r2mae data alignment build {folder} -o {folder.name.split('.')[0] or 'store'}"
+        )
     path = folder / META
     values = read_json(path)
     if not isinstance(values, dict) or "species" not in values:
@@ -85,8 +90,8 @@ def read_layout(folder: Path) -> Layout:
             "again with r2mae data alignment build"
         )
     try:
-        values["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
         entries: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        entries["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
         found = Layout(**entries)
         is_right = (
             len(found.contigs) == len(found.lengths) == len(set(found.contigs)) > 0
@@ -234,10 +239,8 @@ class AlignmentStore:
 
     def _map(self, name: str, shape: tuple[int, ...], dtype: str = "uint8") -> np.ndarray:
         """Map a file for reading at random places."""
-        try:
+        with reading(self.folder / name, "delete the store and make it again"):
             found = np.lib.format.open_memmap(self.folder / name, mode="r")
-        except (OSError, ValueError) as error:
-            raise damaged(self.folder, f"{name} cannot be read: {' '.join(str(error).split())[:80]}") from None
         if found.dtype != dtype or found.shape != shape or not found.flags.c_contiguous:
             raise damaged(self.folder, f"{name} is {found.dtype} of shape {found.shape}, not {dtype} of {shape}")
         if hasattr(mmap, "MADV_RANDOM"):
@@ -260,17 +263,6 @@ class AlignmentStore:
         inside = starts[:, None] + np.arange(length)
         is_inside = (inside >= 0) & (inside < self.lengths[contigs][:, None])
         return np.where(is_inside, self.layout.offsets[contigs][:, None] + inside, -1)
-
-
-def open_store(data: str) -> AlignmentStore:
-    """Open a store; for a file, such as an alignment, the error says how to build one."""
-    path = Path(data).expanduser()
-    if path.is_file():
-        raise UserError(
-            f"{data} is a file, and runs read an alignment store: build one first with "
-            f"r2mae data alignment build {data} -o {path.name.split('.')[0] or 'store'}"
-        )
-    return AlignmentStore(path)
 
 
 def digest_of(path: Path) -> str:

@@ -1,10 +1,10 @@
 """``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that
 _PLAN, _GIVEN = "plan.json", "given.npy"  # of an unfinished build: what it is made of, and the reference's own FASTA
 _MOST_CONTIGS = 30  # in a table
 _NOTES = {
-    "unknown_reference_positions": "positions of the reference are unknown",
-    "soft_masked_positions": "positions are soft-masked",
     "inserted_columns": "columns were omitted, where the reference has a gap",
     "second_rows": "second rows of a species in a block were omitted",
     "without_reference": "blocks without the reference were omitted",
@@ -62,15 +60,8 @@ def build_store(
     A build that was interrupted resumes when it is called again: finished contigs are kept. A store that was built of
     the same files with the same options is opened. Wrong input is refused with file and line.
 
-    Parameters
-    ----------
-    sources, out, reference, contig
-        See :class:`r2mae.genome.options.Build`.
-    species : path or sequence of str, optional
-        Species to keep, in this order, or a file with one on each line; the reference is always the first. By default
-        all, in order of appearance.
-    progress : callable, optional
-        Called with a stage and the fraction of it that is done.
+    For parameters see :class:`r2mae.genome.domain.Build`; `species` may also be names. `progress` is called with a
+    stage and the fraction of it that is done.
     """
     files = [Path(source).expanduser() for source in ([sources] if isinstance(sources, str | Path) else sources)]
     given = None if reference is None else Path(reference).expanduser()
@@ -155,7 +146,7 @@ class _Builder:
         self.folder, self.reference, self.plan = build.folder, build.reference, plan
         self.source = _SOURCES[plan["kind"]](build)
         self.layout = self.source.layout
-        self.open: dict[int, np.ndarray] = {}
+        self.contig = lru_cache(MOST_MAPPED)(self._contig)
         numbers = range(len(self.layout.contigs))
         self.finished = {number for number in numbers if (self.folder / contig_file(number)).exists()}
         for path in self.folder.glob("contigs/*.tmp"):  # of an interrupted build; they take the room of whole contigs
@@ -176,16 +167,12 @@ class _Builder:
         for path in (self.folder / _PLAN, self.folder / _GIVEN, *self.folder.glob("*.rows")):
             path.unlink(missing_ok=True)
 
-    def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
-        """Return the array of a contig that is to be filled; it holds zeros at first."""
-        if number not in self.open:
-            if len(self.open) >= MOST_MAPPED:
-                self.open.clear()
-            path = self.folder / f"{contig_file(number)}.tmp"
-            shape = self.layout.lengths[number], len(self.layout.species)
-            known = np.lib.format.open_memmap(path, mode="r+") if path.exists() else allocate(path, np.uint8, *shape)
-            self.open[number] = np.asarray(known)
-        return self.open[number]
+    def _contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
+        """Map the array of a contig that is to be filled; it holds zeros at first."""
+        path = self.folder / f"{contig_file(number)}.tmp"
+        if path.exists():
+            return np.asarray(np.lib.format.open_memmap(path, mode="r+"))
+        return allocate(path, np.uint8, self.layout.lengths[number], len(self.layout.species))
 
     def place(self, placed: Placed) -> None:
         """Write a block where no earlier one was written; raise a UserError if the reference's FASTA contradicts it."""
@@ -216,7 +203,6 @@ class _Builder:
                 given = self.given[self.layout.offsets[number] + first :][: len(own)]
                 np.copyto(own, given, where=own & TOKEN == UNKNOWN)
                 own |= given & np.uint8(SOFT)
-        del self.open[number]
         path = self.folder / contig_file(number)
         unfinished = path.with_name(f"{path.name}.tmp")
         sync(unfinished)
@@ -226,7 +212,6 @@ class _Builder:
         """Write the reference's column and meta.json, with counts and checksums."""
         layout, paths = self.layout, [contig_file(number) for number in range(len(self.layout.contigs))]
         reference = allocate(self.folder / REFERENCE, np.uint8, layout.positions)
-        counts = Counter({"positions": layout.positions, **self.source.counts})
         known, same = np.zeros((2, len(layout.species)), np.int64)
         for path, offset in zip(paths, layout.offsets.tolist(), strict=False):
             tokens = np.load(self.folder / path, mmap_mode="r")
@@ -235,19 +220,17 @@ class _Builder:
                 own, plain = block[:, 0], block & TOKEN
                 reference[offset + first :][: len(own)] = own
                 bases = plain[:, :1]
-                counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
-                counts["soft_masked_positions"] += int((own >= SOFT).sum())
                 known += (plain < GAP).sum(0, dtype=np.int32)
                 same += ((plain == bases) & (bases < GAP)).sum(0, dtype=np.int32)
         sync(self.folder / REFERENCE)
         sizes = {name: (self.folder / name).stat().st_size for name in (*paths, REFERENCE)}
         files = {name: (size, digest_of(self.folder / name)) for name, size in sizes.items()}
-        contents = {"files": files, "made_from": self.plan, "counts": counts, "known": known, "same": same}
+        contents = {"files": files, "made_from": self.plan, "counts": self.source.counts, "known": known, "same": same}
         write_json(self.folder / META, {"format": FORMAT, **asdict(layout), **contents})
 
 
 def build(**options: Any) -> None:
-    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.options.Build`."""
+    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.domain.Build`."""
     bars: dict[str, Callable[[int, int], None]] = {}
     with ExitStack() as stack:
 
@@ -299,6 +282,8 @@ def _print_summary(store: AlignmentStore) -> None:
     layout = store.layout
     contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
     print(f"{store.folder}: {layout.positions:,} positions of {contigs} x {len(layout.species)} species")
+    if unknown := layout.positions - layout.known[0]:
+        print(f"  {unknown:,} positions of the reference are unknown")
     for name, note in _NOTES.items():
         if layout.counts.get(name):
             print(f"  {layout.counts[name]:,} {note}")

@@ -68,8 +68,7 @@ class Intervals:
 
     def hold(self, places: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Return which positions (of the form contig x 2^40 + position) are in one of the intervals."""
-        inside: Bool[np.ndarray, " n"] = np.searchsorted(self.ends.ravel(), places, "right") % 2 == 1
-        return inside
+        return np.asarray(np.searchsorted(self.ends.ravel(), places, "right") % 2 == 1)
 
     def rows(self) -> list[tuple[int, int, int]]:
         """Return contig, start and end of each interval."""
@@ -156,37 +155,14 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
-@dataclass(frozen=True)
-class WindowStarts:
-    """Where windows of a length begin, `stride` positions apart.
-
-    Each place is contig x 2^40 + position. `omitted` counts the windows in which too much of the reference is unknown.
-    """
-
-    places: Int64[np.ndarray, " windows"]
-    stride: int
-    length: int
-    omitted: int = 0
-
-    def __len__(self) -> int:
-        """Return the number of windows."""
-        return len(self.places)
-
-    def at(
-        self, indices: Sequence[int] | np.ndarray
-    ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
-        """Return contigs and starts of some windows."""
-        chosen = self.places[np.asarray(indices, np.int64)]
-        return chosen >> SHIFT, chosen & POSITION
-
-
 def window_starts(
     store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
-) -> WindowStarts:
+) -> tuple[Int64[np.ndarray, " windows"], int]:
     """List the windows that are completely within a part, a start every `stride` positions.
 
-    Windows are omitted in which the reference is unknown at a larger fraction than `most_unknown`. A UserError is
-    raised if no window fits, or if the free memory does not hold the starts.
+    Each start is contig x 2^40 + position. Windows are omitted, and counted, in which the reference is unknown at a
+    larger fraction than `most_unknown`. A UserError is raised if no window fits, or if the free memory does not hold
+    the starts.
     """
     if length < 1 or stride < 1:
         raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")
@@ -212,4 +188,4 @@ def window_starts(
     if not kept:
         why = "all have too many unknown bases of the reference" if seen else "its intervals are shorter"
         raise UserError(f"no window of {length:,} fits the part: {why}")
-    return WindowStarts(starts[:kept], stride, length, seen - kept)
+    return starts[:kept], seen - kept

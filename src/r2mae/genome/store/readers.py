@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.genome.store.alignment import Layout
 from r2mae.genome.store.sources import DIGITS, allocate, integer, name_of, read_lines, shown
-from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, TOKEN, UNKNOWN, complement, tokenise
+from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, TOKEN, UNKNOWN, complement
 
 Kind = Literal["maf", "fasta", "zarr"]
 Progress = Callable[[str, float], None]
@@ -83,20 +83,17 @@ def kind_of(path: Path) -> Kind:
         if any((path / name).is_file() for name in (".zgroup", "zarr.json")):
             return "zarr"
         raise UserError(f"{path}: is a folder: name the MAF or FASTA files in it, or a zarr group")
-    is_empty = True
+    text = b""
     for _, line in read_lines(path):
         text = line.strip()
-        is_empty &= not text
-        if text.startswith(b">"):
-            return "fasta"
-        if text.startswith(b"##maf") or text.split(None, 1)[:1] == [b"a"]:
-            return "maf"
-        if text and not text.startswith((b"#", b"track ")):
+        if text.startswith(b"##maf") or (text and not text.startswith((b"#", b"track "))):
             break
-    if is_empty:
-        raise UserError(f"{path}: is empty")
+    if text.startswith(b">"):
+        return "fasta"
+    if text.startswith(b"##maf") or text.split(None, 1)[:1] == [b"a"]:
+        return "maf"
     raise UserError(
-        f"{path}, line 1: is neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
+        f"{path}: is empty, or neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
         "give one of them"
     )
 
@@ -271,7 +268,7 @@ def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
         elif letters := line.translate(None, b" \t\r\n"):
             if not name:
                 raise UserError(f"{path}, line {number:,}: letters before the first header (>name)")
-            parts.append(tokenise(letters, soft=True))
+            parts.append(letters.translate(SOFT_TABLE))
             if (bad := parts[-1].find(INVALID)) >= 0:
                 what = shown(letters[bad : bad + 1])
                 raise UserError(f"{path}, line {number:,}: holds {what}, which is no letter of an alignment")

@@ -15,10 +15,8 @@ from r2mae.errors import UserError
 
 LONGEST_LINE = 1 << 30
 """Bytes of a line, such as a chromosome in a FASTA."""
-
 DIGITS = 15
 """Most digits of a position or length; no genome has more."""
-
 PIECE = 1 << 20  # bytes that are read at a time
 _REPORTED = 1 << 12  # lines between reports of the progress
 _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # the end of a file of bgzip
@@ -27,12 +25,8 @@ _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000"
 def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of every line, with its end; gzip is recognised.
 
-    `progress` is called with the fraction of the file that has been read.
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, is truncated or damaged, or has a line without end.
+    `progress` is called with the fraction of the file that has been read. A UserError is raised for a file that cannot
+    be read, is truncated or damaged, or has a line without end.
     """
     number = 0
     try:
@@ -63,13 +57,7 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
 
 
 def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_lines`; or for a binary file.
-    """
+    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     for number, line in read_lines(path):

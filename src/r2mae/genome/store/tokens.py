@@ -6,21 +6,16 @@ from jaxtyping import UInt8
 A, C, G, T, GAP, UNKNOWN = range(6)
 LETTERS = "ACGT-N"
 """The letter of each token. Everything that is neither a base nor a gap is unknown."""
-
 BASES = GAP
 """A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
-
 MASK = len(LETTERS)
 """The token of a hidden base; only the target of a model has it."""
-
 SOFT = 0x80
 """The bit of the reference's column that says soft-masked (a lower-case letter, usually a repeat)."""
-
 TOKEN = np.uint8(SOFT - 1)
 """The other bits."""
-
 INVALID = 0x7F
-"""What :func:`tokenise` makes of a byte that no alignment holds."""
+"""The token of a byte that no alignment holds."""
 
 
 def _tables() -> tuple[bytes, bytes]:
@@ -35,29 +30,20 @@ def _tables() -> tuple[bytes, bytes]:
 
 
 PLAIN_TABLE, SOFT_TABLE = _tables()
-
-
-def tokenise(text: bytes, *, soft: bool = False) -> bytes:
-    """Return the tokens of a row's letters, a byte each, :data:`INVALID` where it is no letter of an alignment.
-
-    With `soft`, lower case sets the bit :data:`SOFT`; otherwise case means nothing. U counts as T.
-    """
-    return text.translate(SOFT_TABLE if soft else PLAIN_TABLE)
+"""From letters to tokens, for :meth:`bytes.translate`; by the second, lower case sets the bit :data:`SOFT`."""
 
 
 def letters(tokens: UInt8[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
     """Return the ASCII codes of tokens, lower case where the bit :data:`SOFT` is set."""
     upper = np.frombuffer(LETTERS.encode(), np.uint8)[tokens & TOKEN]
-    found: UInt8[np.ndarray, "..."] = upper | ((tokens & np.uint8(SOFT)) >> 2)  # 0x20 makes a letter lower case
-    return found
+    return np.asarray(upper | ((tokens & np.uint8(SOFT)) >> 2))  # 0x20 makes a letter lower case
 
 
 def complement(tokens: UInt8[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
     """Return the complementary bases; gaps, unknowns and the bit :data:`SOFT` stay."""
     # A, C, G, T are 0 to 3, and the complement of x is 3 - x, which is x with both bits changed.
     is_base = (tokens & np.uint8(0x7C)) == 0
-    found: UInt8[np.ndarray, "..."] = tokens ^ (is_base.view(np.uint8) * np.uint8(3))
-    return found
+    return np.asarray(tokens ^ (is_base.view(np.uint8) * np.uint8(3)))
 
 
 def reverse_complement(

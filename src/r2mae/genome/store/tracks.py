@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from r2mae.errors import UserError, brief
+from r2mae.errors import UserError, reading
 from r2mae.files import atomic_path, exclusive, write_json
 from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
 from r2mae.genome.store.intervals import interval_lines, nothing_of
@@ -72,11 +72,9 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
 
 def _bigwig(path: Path, layout: Layout) -> Iterator[Piece]:
     """Read the contigs of the layout from a bigWig."""
-    try:
+    with reading(path, "fetch it again, or convert it with bigWigToBedGraph"):
         import pyBigWig  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise UserError(f"{path}: a bigWig needs pyBigWig (pip install pyBigWig), or bigWigToBedGraph") from None
-    try:
+
         opened = pyBigWig.open(str(path))
         lengths = dict(opened.chroms())
         shared = [name for name in layout.contigs if name in lengths]
@@ -93,5 +91,3 @@ def _bigwig(path: Path, layout: Layout) -> Iterator[Piece]:
             for first in range(0, length, _STEP):
                 last = min(first + _STEP, length)
                 yield f"{path}: {name}", number, first, last, np.asarray(opened.values(name, first, last, numpy=True))
-    except RuntimeError as error:
-        raise UserError(f"{path}: pyBigWig cannot read this bigWig ({brief(error)}): fetch it again") from None

@@ -1,14 +1,13 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
-from collections.abc import Callable, Collection, Iterator
-from importlib import import_module
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from r2mae.cache import create_once
-from r2mae.errors import UserError, brief
+from r2mae.errors import UserError, reading
 from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.readers import Build, Placed, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
@@ -16,16 +15,7 @@ from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, let
 _CHUNK = 1 << 14  # positions of a chunk of the arrays that are written
 
 
-def _read(where: str, read: Callable[[], Any]) -> Any:
-    """Return what the library reads; its errors, of many kinds, become one line."""
-    try:
-        return read()
-    except UserError:
-        raise
-    except ImportError:
-        raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
-    except Exception as error:
-        raise UserError(f"{where} cannot be read ({brief(error)}): export or fetch it again") from None
+_HINT = "export or fetch it again"
 
 
 class ZarrGroup:
@@ -38,8 +28,11 @@ class ZarrGroup:
         (path,), listed, self._progress = build.files, build.species, build.progress
         self.path = path
         self.counts: dict[str, int] = {}
-        group = _read(f"{path}: the zarr group", lambda: import_module("r2mae.zarr_folder").open_zarr(path))
-        self._arrays = _read(f"{path}: the zarr group", lambda: dict(group.arrays()))
+        with reading(f"{path}: the zarr group", _HINT):
+            from r2mae.zarr_folder import open_zarr
+
+            group: Any = open_zarr(path)
+            self._arrays = dict(group.arrays())
         if not self._arrays:
             raise UserError(f"{path}: the group has no arrays: each contig is one, positions x species, of letters")
         width = next(iter(self._arrays.values())).shape[-1:]
@@ -77,7 +70,8 @@ class ZarrGroup:
 
     def _tokens(self, contig: str, first: int) -> np.ndarray:
         part, array = slice(first, first + 4 * _CHUNK), self._arrays[contig]
-        found = _read(f"{self.path}: array {contig!r}", lambda: np.ascontiguousarray(array[part]))
+        with reading(f"{self.path}: array {contig!r}", _HINT):
+            found = np.ascontiguousarray(array[part])
         text = np.ascontiguousarray(found.view(np.uint8)[:, self._columns])
         tokens = np.frombuffer(text.tobytes().translate(PLAIN_TABLE), np.uint8).reshape(text.shape).copy()
         tokens[:, 0] = np.frombuffer(text[:, 0].tobytes().translate(SOFT_TABLE), np.uint8)
@@ -102,7 +96,8 @@ def export_zarr(store: AlignmentStore, out: Path) -> None:
         if "/" in name or "\\" in name or name.startswith((".", "__")):
             raise UserError(f"{store.folder}: a contig called {name!r} cannot be an array of a zarr group")
     store.verify()
-    zarr = _read("zarr", lambda: import_module("zarr"))
+    with reading("zarr", "install it again"):
+        import zarr
     with create_once(out) as unfinished:
         if unfinished is None:
             raise UserError(f"{out}: exists: delete it, or name another folder")

@@ -17,10 +17,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from r2mae.errors import UserError, brief, nearest
+from r2mae.errors import UserError, nearest, reading
 from r2mae.files import atomic_path
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import SHIFT
+from r2mae.genome.store.intervals import POSITION, SHIFT
 from r2mae.genome.store.sources import name_of, read_lines
 from r2mae.genome.store.tokens import GAP
 
@@ -37,19 +37,17 @@ REASONS = {
 _CODES = {reason: code for code, reason in enumerate(REASONS)}
 _BASES = {letter: code for code, letters in enumerate(("Aa", "Cc", "Gg", "Tt")) for letter in letters}
 
+Numbers = Int64[np.ndarray, " sites"]
+Logs = Float32[np.ndarray, "sites 4"]
+SiteLogs = Callable[[Numbers, Numbers], Logs]
+"""From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
 Allele = tuple[str, int, str, str]
 """An alternative: contig, position (counted from 1), reference and alternative allele."""
 Kind = Literal["vcf", "tsv", "csv", "parquet"]
 REASON = "_reason"
 """What the name of the column with the reasons ends in, after that of the scores."""
 
-_KINDS: dict[str, Kind] = {
-    ".vcf": "vcf",
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
+_KINDS: dict[str, Kind] = {".vcf": "vcf", ".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".parquet": "parquet"}
 _SPELLINGS = {
     "chrom": ("chrom", "chromosome", "contig", "chr"),
     "pos": ("pos", "position"),
@@ -81,10 +79,8 @@ def text_file(path: Path) -> Iterator[Callable[[str], Any]]:
     with atomic_path(path) as place:
         file: Any
         if path.suffix.lower() in (".gz", ".bgz"):
-            try:
+            with reading(path, "omit .gz"):
                 from pysam import BGZFile
-            except ImportError:
-                raise UserError(f"{path}: bgzip needs pysam: pip install 'r2mae[genome]', or omit .gz") from None
             place.touch()  # the library crashes if it cannot make the file
             file = BGZFile(str(place), "wb", index=None)
         else:
@@ -189,16 +185,15 @@ class Variants:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of about so many rows, always the same ones; a wrong row raises a UserError."""
-        lines, most = self._lines(), max(self.places) + 1
+        lines = self._lines()
         next(lines)
         while some := list(islice(lines, size)):
             block = Block([text for _, text in some], [], [])
             for owner, (line, text) in enumerate(some):
-                fields = self._fields(text, line) if self.kind == "csv" else text.split("\t", most)
-                width = len(fields) if self.kind == "csv" else text.count("\t") + 1
-                if width != len(self.columns):
+                fields = self._fields(text, line)
+                if len(fields) != len(self.columns):
                     raise UserError(
-                        f"{self.path}, line {line:,}: has {width} columns divided by "
+                        f"{self.path}, line {line:,}: has {len(fields)} columns divided by "
                         f"{'commas' if self.kind == 'csv' else 'tabs'}, and the header {len(self.columns)}"
                     )
                 contig, position, ref, alts = [fields[place] for place in self.places]
@@ -268,16 +263,12 @@ class ParquetVariants(Variants):
 
     def __init__(self, path: Path) -> None:
         self.path, self.kind = path, "parquet"
-        try:
+        with reading(path, "fetch it again"):
             import pyarrow
             from pyarrow.parquet import read_table
-        except ImportError:
-            raise UserError("Parquet needs pyarrow: pip install pyarrow") from None
-        try:
+
             self.table = read_table(path)
             self.table.validate(full=True)  # text may be damaged
-        except (pyarrow.ArrowException, OSError) as error:
-            raise UserError(f"{path}: is no Parquet file that can be read ({brief(error)}): fetch it again") from None
         self.names = tuple(self.table.column_names)
         self.places = _find_columns(self.names, str(path))
         position = self.table.schema.field(self.places[1])
@@ -399,3 +390,14 @@ def _only_difference(ref: str, alt: str) -> int | None:
         return None
     differ = [place for place, (one, other) in enumerate(zip(ref, alt, strict=True)) if _BASES[one] != _BASES[other]]
     return differ[0] if len(differ) == 1 else None
+
+
+def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
+    """Return log p(alt) − log p(ref) of substitutions, NaN where there is a reason; a site is predicted once."""
+    scores = np.full(len(found.reasons), np.nan, np.float32)
+    left = np.flatnonzero(found.reasons == 0)
+    if len(left):
+        sites, whose = np.unique(found.places[left], return_inverse=True)
+        table = logs(sites >> SHIFT, sites & POSITION)
+        scores[left] = table[whose, found.alts[left]] - table[whose, found.refs[left]]
+    return scores

@@ -1,6 +1,6 @@
 """Variants with a label, and how well scores agree with it, with intervals over blocks of neighbouring positions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,9 @@ from jaxtyping import Bool, Float64, Int64
 from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome.config import HELD_OUT, GenomeEvaluationConfig, contrast_name, sides_of
-from r2mae.genome.variants.files import open_variants
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import SHIFT, Intervals
+from r2mae.genome.variants.files import REASONS, SiteLogs, open_variants, scores_of, substitutions
 from r2mae.masking.keys import Key, uniforms
 
 if TYPE_CHECKING:
@@ -20,17 +22,17 @@ if TYPE_CHECKING:
 
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
-
 MOST_FALSE = 0.001
 """The false-positive rate up to which the partial area is measured (Table 3 of the paper)."""
-
 SPAN = 500
 """Positions of a block."""
-
 RESAMPLES = 200
 _KEY = Key.root(0).fold("blocks of variants")
 
-Measure = Callable[[Float64[np.ndarray, " n"]], dict[str, float]]
+Values = Float64[np.ndarray, " n"]
+Chosen = Bool[np.ndarray, " n"]
+Places = Int64[np.ndarray, " n"]
+Measure = Callable[[Values], dict[str, float]]
 """From weights of the variants to metrics; 1 for each is the plain value."""
 _RANKING = (
     Metric("auroc", "AUROC of variants", bounds=(0, 1)),
@@ -47,16 +49,15 @@ _MISSING = ("", ".", "na", "nan")
 class Labelled:
     """Variants that have a label.
 
-    The table has columns of the file as text, and 0, the alleles. Labels with two values (`binary`) are 1 and 0. Of the
-    classes, the `small` ones are not measured by themselves.
+    The table has columns of the file as text, and 0, the alleles. Labels with two values (`binary`) are 1 and 0. The
+    `classes` are those that are measured by themselves.
     """
 
     table: "pd.DataFrame"
-    labels: Float64[np.ndarray, " n"]
+    labels: Values
     binary: bool
     of_class: np.ndarray
     classes: tuple[str, ...]
-    small: tuple[str, ...]
 
 
 def read_labelled(settings: GenomeEvaluationConfig, more: Sequence[str] = ()) -> Labelled:
@@ -85,19 +86,17 @@ def read_labelled(settings: GenomeEvaluationConfig, more: Sequence[str] = ()) ->
                     f"{path}: column {settings.classes!r} has no {SMALLEST} labelled variants {name!r} for the "
                     f"contrast {contrast}: {nearest(name, [other for other in names if other != name])}"
                 )
-    return Labelled(table, labels, binary, of_class, classes, tuple(name for name in names if name not in classes))
+    return Labelled(table, labels, binary, of_class, classes)
 
 
-def is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], binary: bool) -> bool:
+def is_large(chosen: Chosen, labels: Values, binary: bool) -> bool:
     """Tell whether these rows are enough to be measured by themselves."""
     if not binary:
         return int(chosen.sum()) >= SMALLEST
     return min(int((labels[chosen] == value).sum()) for value in (0, 1)) >= SMALLEST
 
 
-def _labels(
-    column: "pd.Series[str]", settings: GenomeEvaluationConfig, path: Path
-) -> tuple[Float64[np.ndarray, " n"], bool]:
+def _labels(column: "pd.Series[str]", settings: GenomeEvaluationConfig, path: Path) -> tuple[Values, bool]:
     """Return labels as numbers, NaN where one is missing, and whether they are two values."""
     texts = column.str.strip().str.lower()
     texts = texts.mask(texts.isin(_MISSING))
@@ -117,18 +116,16 @@ def _labels(
                 "(--positive VALUE), or name another column"
             )
         return np.where(np.isfinite(found), found, np.nan), False
-    labels: Float64[np.ndarray, " n"] = texts.map(known).to_numpy(float)
     if len(set(known.values())) < 2:
         raise UserError(f"{where} has one value alone, {', '.join(values) or 'none'}: it needs two")
-    return labels, True
+    return np.asarray(texts.map(known), float), True
 
 
-def numbers(texts: "pd.Series[str]") -> Float64[np.ndarray, " n"]:
+def numbers(texts: "pd.Series[str]") -> Values:
     """Return texts as numbers, NaN where one is none."""
     import pandas as pd
 
-    found: Float64[np.ndarray, " n"] = pd.to_numeric(texts, errors="coerce").to_numpy(float)
-    return found
+    return np.asarray(pd.to_numeric(texts, errors="coerce"), float)
 
 
 def shape_of(settings: GenomeEvaluationConfig) -> tuple[bool, tuple[str, ...]]:
@@ -143,10 +140,9 @@ def shape_of(settings: GenomeEvaluationConfig) -> tuple[bool, tuple[str, ...]]:
 @lru_cache(maxsize=8)
 def _read_shape(settings: GenomeEvaluationConfig, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
     read = read_labelled(settings)
-    if read.small:
+    if small := ", ".join(name for name in np.unique(read.of_class) if name and name not in read.classes):
         few = f"{SMALLEST} variants of each label" if read.binary else f"{SMALLEST} variants"
-        names = ", ".join(read.small)
-        warn_once(f"{settings.variants}: classes with fewer than {few} are not measured by themselves: {names}")
+        warn_once(f"{settings.variants}: classes with fewer than {few} are not measured by themselves: {small}")
     return read.binary, read.classes
 
 
@@ -171,11 +167,7 @@ def metrics_on(settings: GenomeEvaluationConfig) -> tuple[Metric, ...]:
     return (*default, *(replace(one, ranked=False, optional=True) for one in more))
 
 
-def ranking(
-    labels: Bool[np.ndarray, " n"],
-    scores: Float64[np.ndarray, " n"],
-    only: Sequence[str] = ("auroc", "partial_auroc", "auprc"),
-) -> Measure:
+def ranking(labels: Chosen, scores: Values, only: Sequence[str] = ("auroc", "partial_auroc", "auprc")) -> Measure:
     """Return a function for ``auroc``, ``partial_auroc`` and ``auprc`` of scores that are high where the label is true.
 
     The partial area is standardised (McClish): 0.5 is chance. The area under the precision-recall curve is the average
@@ -185,7 +177,7 @@ def ranking(
     sorted_labels, sorted_scores = labels[order], scores[order]
     last = np.flatnonzero(np.append(sorted_scores[1:] != sorted_scores[:-1], True))  # of each score
 
-    def measure(weights: Float64[np.ndarray, " n"]) -> dict[str, float]:
+    def measure(weights: Values) -> dict[str, float]:
         ordered = weights[order]
         hits = np.cumsum(ordered * sorted_labels)[last]
         misses = np.cumsum(ordered * ~sorted_labels)[last]
@@ -203,7 +195,7 @@ def ranking(
     return measure
 
 
-def _partial(false: Float64[np.ndarray, " m"], recall: Float64[np.ndarray, " m"]) -> float:
+def _partial(false: Values, recall: Values) -> float:
     """Return the standardised area up to :data:`MOST_FALSE`."""
     stop = int(np.searchsorted(false, MOST_FALSE, "right"))
     edge = float(np.interp(MOST_FALSE, false[stop - 1 : stop + 1], recall[stop - 1 : stop + 1]))
@@ -212,11 +204,11 @@ def _partial(false: Float64[np.ndarray, " m"], recall: Float64[np.ndarray, " m"]
     return 0.5 * (1 + (area - least) / (MOST_FALSE - least))
 
 
-def correlation(labels: Float64[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -> Measure:
+def correlation(labels: Values, scores: Values) -> Measure:
     """Return a function for ``spearman``, the correlation of ranks, as that of SciPy."""
     ranked = [np.unique(values, return_inverse=True)[1] for values in (labels, scores)]
 
-    def measure(weights: Float64[np.ndarray, " n"]) -> dict[str, float]:
+    def measure(weights: Values) -> dict[str, float]:
         total = weights.sum()
         centred = []
         for places in ranked:
@@ -230,13 +222,7 @@ def correlation(labels: Float64[np.ndarray, " n"], scores: Float64[np.ndarray, "
     return measure
 
 
-def blocks_of(contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Number the blocks of :data:`SPAN` neighbouring positions that variants lie in."""
-    found: Int64[np.ndarray, " n"] = np.unique(contigs << 40 | positions // SPAN, return_inverse=True)[1]
-    return found
-
-
-def with_intervals(measure: Measure, blocks: Int64[np.ndarray, " n"]) -> dict[str, float]:
+def with_intervals(measure: Measure, blocks: Places) -> dict[str, float]:
     """Measure, and add ends of 95 % intervals as ``NAME_blocks_low`` and ``NAME_blocks_high``.
 
     Whole blocks (each variant has the number of its block, from 0) are drawn with replacement, as variants of
@@ -258,3 +244,62 @@ def with_intervals(measure: Measure, blocks: Int64[np.ndarray, " n"]) -> dict[st
             low, high = np.quantile(usable, [0.025, 0.975])
             scores |= {f"{name}_blocks_low": float(low), f"{name}_blocks_high": float(high)}
     return scores
+
+
+def measure_variants(
+    settings: GenomeEvaluationConfig, store: AlignmentStore, held_out: Intervals | None, predictor: SiteLogs | str
+) -> dict[str, float]:
+    """Compare scores of sites, or a column, with the label. Low scores are harmful; NaN counts as no score.
+
+    Variants at held-out positions are also measured by themselves. Returns ``variants``, how many have a score;
+    ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of classes, ``spearman_missense``; contrasts of
+    classes, ``auroc_stop_gained_vs_synonymous``; all of these again for variants at held-out positions,
+    ``spearman_missense_held_out``; each with the ends of its interval. A UserError is raised if none of the variants
+    can be scored.
+    """
+    read = read_labelled(settings, [predictor] if isinstance(predictor, str) else [])
+    found = substitutions(read.table[0].tolist(), store)
+    if found.reasons.all():
+        most = list(REASONS)[int(np.bincount(found.reasons).argmax())]
+        raise UserError(f"{settings.variants}: none of the variants can be scored with this store ({REASONS[most]})")
+    if isinstance(predictor, str):
+        scores = np.where(found.reasons == 0, -numbers(read.table[predictor]), np.nan)
+    else:
+        scores = scores_of(found, predictor).astype(np.float64)
+    usable = np.isfinite(scores)
+    if isinstance(predictor, str) and not usable.any():
+        raise UserError(f"{settings.variants}: column {predictor!r} has no numbers: a baseline is a score")
+    blocks = found.contigs << SHIFT | found.positions // SPAN
+    parts = {"": usable}
+    if held_out is not None:
+        parts[HELD_OUT] = usable & held_out.hold(found.places)
+    result = {f"variants{where}": float(inside.sum()) for where, inside in parts.items()}
+    for where, inside in parts.items():
+        for suffix, chosen, measure in _measures(read, settings.contrasts, scores, inside, bool(where)):
+            numbered: Places = np.unique(blocks[chosen], return_inverse=True)[1]
+            for name, value in with_intervals(measure, numbered).items():
+                metric, mark, end = name.partition("_blocks_")
+                result[f"{metric}{suffix}{where}{mark}{end}"] = value
+    return result
+
+
+def _measures(
+    read: Labelled, contrasts: Sequence[str], scores: Values, inside: Chosen, is_part: bool
+) -> Iterator[tuple[str, Chosen, Measure]]:
+    """Yield what is measured on these variants: all, if they are enough; the classes; and the contrasts of classes."""
+    if inside.sum() >= 2 and (not is_part or is_large(inside, read.labels, read.binary)):
+        yield "", inside, _against_label(read, inside, scores)
+    for name in read.classes:
+        if is_large(members := inside & (read.of_class == name), read.labels, read.binary):
+            yield f"_{name}", members, _against_label(read, members, scores)
+    for contrast in contrasts:
+        harmful, other = (inside & (read.of_class == name) for name in sides_of(contrast))
+        if min(harmful.sum(), other.sum()) >= SMALLEST:
+            chosen = harmful | other
+            areas = ranking(harmful[chosen], -scores[chosen], only=("auroc",))
+            yield f"_{contrast_name(contrast)}", chosen, areas
+
+
+def _against_label(read: Labelled, chosen: Chosen, scores: Values) -> Measure:
+    labels = read.labels[chosen]
+    return ranking(labels == 1, -scores[chosen]) if read.binary else correlation(labels, scores[chosen])

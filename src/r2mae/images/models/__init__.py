@@ -32,12 +32,7 @@ class ImageModelSettings(ModelSettings):
     exchanged: ClassVar[bool] = False
     """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = True
-    """Whether the model reconstructs unmasked images."""
-    error_bound: ClassVar[float] = 1.0
-    """The largest possible error of a hidden value."""
-
-    def check_shape(self, shape: tuple[int, int, int]) -> None:
-        """Refuse images of a height, width and number of channels that the model does not accept."""
+    """Whether the model reconstructs unmasked images, with pixels from 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

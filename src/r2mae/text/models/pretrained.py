@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from r2mae.text.models import PretrainedSettings as Settings
+from r2mae.text.config import PretrainedSettings as Settings
 from r2mae.text.task import Columns, Logits, TokenModel, Tokens, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.models import MAX_LAYERS

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
-from r2mae.text.models import RobertaSettings as Settings
+from r2mae.text.config import RobertaSettings as Settings
 from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import Columns, Tokens, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
