@@ -77,10 +77,10 @@ def reading(source: object, hint: str) -> Iterator[None]:
     except ImportError as error:
         raise UserError(f"{source} needs the library {error.name or error}: pip install {error.name}") from None
     except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
-        raise UserError(f"{source} cannot be read ({_reason(error)}): {hint}") from error
+        raise UserError(f"{source} cannot be read ({brief(error)}): {hint}") from error
 
 
-def _reason(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
     """Return a library's message on one line, with the file that is missing; of the Hub, that it is not reachable."""
     cause: BaseException | None = error
     while cause is not None:

@@ -35,7 +35,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("optimizer: {seed: 5}\n", "digits --config f.yaml", "unknown field optimizer.seed"),
         ("optimizer: {low: 0.3}\n", "digits --config f.yaml", "unknown field optimizer.low"),
         ("optimizer: {domain: text}\n", "digits --config f.yaml", "unknown field optimizer.domain"),
-        ("model: {source: unet}\n", "digits --config f.yaml", "unknown field model.source"),
+        ("model: {source: unet}\n", "digits --config f.yaml", "unknown field 'model.source'"),
         ("patience: 3\n", "digits --config f.yaml", "f.yaml: patience 3 needs a validation loss"),
         ("hidden: 64\n", "digits --config f.yaml --model unet", "f.yaml: hidden belongs to the model 'mlp'"),
         ("low: 0.3\n", "digits --config f.yaml --scheme fixed", "f.yaml: the scheme 'fixed' does not take 'low'"),

@@ -120,7 +120,7 @@ def test_damage_is_named_or_mended(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(scores.drop(columns="seconds"), again.drop(columns="seconds"))
     for content in ("", "junk\n1\n", "step,ratio,loss,lr,validation_loss\n1,a,b,c,\n"):
         (run / "metrics.csv").write_text(content)
-        with pytest.raises(UserError, match=r"metrics\.csv is not readable .*: delete .* and rerun the same command"):
+        with pytest.raises(UserError, match=r"metrics\.csv cannot be read .*: delete .* and rerun the same command"):
             compare(BASE, DOMAIN, **options)
     (tmp_path / "compare.json").write_text("[")
     with pytest.raises(UserError, match=r"compare\.json is not readable"):

@@ -16,7 +16,6 @@ from r2mae.cli.main import main
 from r2mae.domains.lookup import get_domain
 from r2mae.masking.keys import Key
 from r2mae.training.folder import RunFolder
-from r2mae.training.models import settings_of
 from r2mae.training.validation import estimate_statistics
 
 pytestmark = contract.pytestmark
@@ -28,7 +27,7 @@ def takers(*, take: bool) -> list[tuple[str, str]]:
     for name, model in cases():
         with known(name):
             kind = get_domain(name).config
-        if model and settings_of(kind.models, model).takes_mask == take:
+        if model and kind.settings_of(model).takes_mask == take:
             found.append((name, model))
     return found
 

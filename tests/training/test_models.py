@@ -8,7 +8,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
-from r2mae.training.models import MAX_LAYERS, saved_layers, settings_of
+from r2mae.training.models import MAX_LAYERS, saved_layers
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def test_another_model_has_its_own_settings() -> None:
         "name": "toy", "mask_input": False, "latent": 2, "last_bias": 0.0, "kernels": "small", "strides": [1, 2],
     }  # fmt: skip
     assert ImagesConfig.from_dict(config.to_dict()) == config
-    assert config.model == settings_of(MODELS, "toy")(latent=2, strides=(1, 2), name="toy")
+    assert config.model == ImagesConfig.settings_of("toy")(latent=2, strides=(1, 2), name="toy")
     assert config.replace(seed=3).model == config.model
     assert ImagesConfig.make(data="digits", model="toy", last_bias=1).model.last_bias == 1.0
 
@@ -72,13 +72,6 @@ def test_impossible_models_are_refused(fields: dict[str, Any], message: str) -> 
     with pytest.raises(UserError, match=r"^f\.yaml: ") as caught:
         ImagesConfig.from_dict({"data": "digits", **fields}, source="f.yaml")
     assert str(caught.value).count("f.yaml") == 1
-
-
-def test_settings_of_a_foreign_class_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "foreign", "toy_image_model:ColumnTask")
-    monkeypatch.setattr("toy_image_model.Settings", dict)
-    with pytest.raises(UserError, match=r"toy_image_model must inherit from r2mae\.training\.models\.ModelSettings"):
-        toys()
 
 
 def test_other_values_of_settings() -> None:

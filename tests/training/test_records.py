@@ -113,7 +113,7 @@ def test_metrics_with_digits_that_are_none(tmp_path: Path, digit: str) -> None:
 def test_metrics_of_text_cannot_be_read_as_numbers(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,ratio,loss,lr,validation_loss\n²,0.5,1,0.1,\n")
-    with pytest.raises(UserError, match=r"metrics\.csv is not readable"):
+    with pytest.raises(UserError, match=r"metrics\.csv cannot be read"):
         read_metrics(path)
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Bool
 
 from r2mae.catalogue import data_root
 from r2mae.compare.runs import SweepRun, runs_of
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.files import atomic_write
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import HELD_OUT, NO_SPECIES, GenomeConfig
@@ -151,8 +151,7 @@ def _table_of_variants(file: Path) -> pd.DataFrame:
     try:
         table = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, sep=None, engine="python")
     except (OSError, ValueError, ImportError, csv.Error) as error:  # errors of pandas and pyarrow are ValueErrors
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file}: cannot be read as a table ({reason}): give .tsv, .csv or .parquet") from None
+        raise UserError(f"{file}: cannot be read as a table ({brief(error)}): give .tsv, .csv or .parquet") from None
     for name in (*_ALLELES, "label"):
         if name not in table:
             raise UserError(f"{file}: has no column {name!r}: it needs {', '.join(_ALLELES)} and label")

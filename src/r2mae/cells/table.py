@@ -30,7 +30,7 @@ from r2mae.cells.counts import (
 )
 from r2mae.cells.sets import SETS
 from r2mae.cores import available_memory
-from r2mae.errors import UserError, nearest, unknown
+from r2mae.errors import UserError, brief, nearest, unknown
 from r2mae.files import atomic_path
 from r2mae.registry import JOBS
 
@@ -139,8 +139,7 @@ def opened(path: Path) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         raise UserError(f"reading {path} needs {error.name!r}: pip install 'r2mae[cells]'") from None
     except Exception as error:  # decoders raise many types
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise UserError(f"{path} is not a readable AnnData file ({reason}): {_hint(path)}") from error
+        raise UserError(f"{path} is not a readable AnnData file ({brief(error)}): {_hint(path)}") from error
 
 
 def read_element(path: Path, store: Any, name: str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cli.parsing import loading
-from r2mae.cores import available_memory
+from r2mae.cores import refuse_beyond_memory
 from r2mae.errors import UserError
 from r2mae.fields import option
 
@@ -102,7 +102,8 @@ def problem_of(options: Options) -> "Problem":
     check_folder(options.out)
     if options.cov is None:
         d = 1000 if options.d is None else options.d
-        check_memory(_BYTES * d + (4 * d * d if options.model == "latent" else 0), d, options.n)
+        needed = _BYTES * d + (4 * d * d if options.model == "latent" else 0)
+        refuse_beyond_memory(needed, f"{d:,} features need", "lower --d")
     with user_errors():
         return read_problem(**{
             field.name: getattr(options, field.name) for field in fields(Options) if field.name not in ("out", "json")
@@ -113,16 +114,6 @@ def check_folder(out: str | None) -> None:
     """Refuse an output folder that is, or is below, a file, before anything is computed."""
     if out is not None and any(part.is_file() for part in (Path(out), *Path(out).parents)):
         raise UserError(f"--out {out}: a part of it is a file: give another folder")
-
-
-def check_memory(size: int, d: int, n: int) -> None:
-    """Refuse a problem that takes at least `size` bytes if these are not free."""
-    free = available_memory()
-    if free is not None and size > free:
-        raise UserError(
-            f"{d:,} features and {n:,} rows take at least {size / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: "
-            "lower --d or --n"
-        )
 
 
 @contextmanager

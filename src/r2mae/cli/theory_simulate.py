@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from r2mae.cli import theory_risk
 from r2mae.cli.parsing import loading
-from r2mae.cli.theory_risk import check_memory, problem_of, show, user_errors
+from r2mae.cli.theory_risk import problem_of, show, user_errors
+from r2mae.cores import refuse_beyond_memory
 
 _NOTE = "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
 _BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask
@@ -44,7 +45,8 @@ def run(options: Options) -> int:
         from r2mae.theory.problem import simulation_rows
 
         problem = problem_of(options)
-    check_memory(_BYTES * problem.n * problem.cov.d, problem.cov.d, problem.n)
+    needed = _BYTES * problem.n * problem.cov.d
+    refuse_beyond_memory(needed, f"{problem.n:,} rows of {problem.cov.d:,} features need", "lower --d or --n")
     draws: dict[str, Any] = {"repetitions": options.repetitions, "design": options.design}
     with user_errors(), counting_bar("simulating", transient=True) as progress:
         formula = problem.formula()

@@ -39,7 +39,7 @@ from r2mae.compare.run import (
 from r2mae.compare.run_states import finished
 from r2mae.compare.runs import SweepRun, data_key
 from r2mae.domains.base import Domain
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.registry import JOBS
 
 _CONNECT = 20.0  # seconds until a scheduler must have answered
@@ -256,7 +256,7 @@ def connected(options: ClusterOptions, say: Callable[[str], None]) -> Iterator[A
             client = connect(where, timeout=_CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"no scheduler answers at {options.where} ({_reason(error)}): start one with dask scheduler"
+                f"no scheduler answers at {options.where} ({brief(error)}): start one with dask scheduler"
             ) from None
         stack.callback(_close, client)
         say(f"cluster: {client.scheduler.address}, dashboard at {client.dashboard_link or 'no address'}")
@@ -276,11 +276,7 @@ def _started(options: ClusterOptions) -> Any:
     try:
         return engine_class(options.where)(**options.settings)
     except Exception as error:  # of a library that we know only by name: whatever it says of its settings
-        raise UserError(f"no cluster of {options.where} could be started: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"no cluster of {options.where} could be started: {brief(error)}") from None
 
 
 def _close(opened: Any) -> None:

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from r2mae.errors import UserError, nearest
+from r2mae.errors import UserError, nearest, unknown
 from r2mae.fields import (
     FieldError,
     NonNegative,
@@ -27,7 +28,7 @@ from r2mae.fields import (
 )
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS
-from r2mae.training.models import PREFIX, Group, ModelSettings, settings_of
+from r2mae.training.models import PREFIX, Group, ModelSettings
 from r2mae.training.scheme import SchemeSpec
 
 if TYPE_CHECKING:
@@ -428,8 +429,13 @@ class RunConfig:
 
     @classmethod
     def settings_of(cls, model: str) -> type[ModelSettings]:
-        """Return the settings class of a model; an unknown one is refused."""
-        return type(cls.model) if model == cls.model.name else settings_of(cls.models, model)
+        """Return the settings class of a model, whose module is imported; an unknown one is refused."""
+        if model == cls.model.name:
+            return type(cls.model)
+        if model not in cls.models:
+            raise unknown("model", model, cls.models)
+        found: type[ModelSettings] = import_module(cls.models[model]).Settings
+        return found
 
     @classmethod
     def make(cls: type[_Own], **values: Any) -> _Own:

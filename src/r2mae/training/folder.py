@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 from r2mae.environment import CONTINUED, environment
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.files import UNFINISHED, atomic_write, jsonable, read_confined, write_json
 from r2mae.training.config import RunConfig
 
@@ -318,8 +318,7 @@ def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"there is no configuration {path}") from None
     except (OSError, yaml.YAMLError, RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} is not a readable YAML file ({reason}): repair it, or name another") from None
+        raise UserError(f"{path} is not a readable YAML file ({brief(error)}): repair it, or name another") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
     return values
@@ -332,8 +331,7 @@ def read_json(path: Path, *, linked: bool = False) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is not readable JSON ({reason}): {hint_for(path)}") from None
+        raise UserError(f"{path} is not readable JSON ({brief(error)}): {hint_for(path)}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} should contain a JSON object: {hint_for(path)}")
     return value

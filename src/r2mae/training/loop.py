@@ -26,7 +26,7 @@ from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, r
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.initial import Origin, check_initial_weights_unchanged
+from r2mae.training.initial import Origin
 from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
@@ -101,7 +101,6 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         begun = folder.config_file.exists()
         if begun:
             folder.claim(config, run.fingerprint)
-            check_initial_weights_unchanged(folder)
         if folder.trained:
             description = folder.description
             return Fitted(folder, description.steps, 0, False, description.seconds)
@@ -166,16 +165,15 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
 
 def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
     """Log what is allowed, but hardly meant."""
-    log = logging.getLogger("r2mae")
-    if getattr(scheme.ratio, "never_falls", False):
+    ratio, log = scheme.ratio, logging.getLogger("r2mae")
+    if getattr(ratio, "never_falls", False):
         log.warning(
             "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
             "(train longer, or set --decay-in steps)"
         )
-    mixed = getattr(scheme.ratio, "per", "batch") == "sample"
-    trained = any(layer.training for layer in batch_norms(model).values())
-    alone = JOBS not in os.environ  # a comparison says it once
-    if mixed and trained and alone and getattr(config.evaluation, "bn_statistics", None) == "yes":
+    mixed = getattr(ratio, "per", "batch") == "sample" and any(one.training for one in batch_norms(model).values())
+    # A comparison says it once.
+    if mixed and JOBS not in os.environ and getattr(config.evaluation, "bn_statistics", None) == "yes":
         log.warning(
             "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a "
             'model, which concerns its errors at mask ratios: measure them with bn_statistics="both" '

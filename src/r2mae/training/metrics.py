@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError, reading, warn_once
 from r2mae.files import atomic_write, confined_file, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, hint_for, read_json
@@ -31,10 +31,8 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
-        try:
+        with reading(path, hint_for(path)):
             text = confined_file(path).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read ({error}): {hint_for(path)}") from None
         lines = text.split("\n")[1:-1]  # a crash may have truncated the last one
         if len(lines) < keep or any(step_of(line) != step for step, line in enumerate(lines[:keep], 1)):
             raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {hint_for(path)}")
@@ -72,11 +70,8 @@ def read_metrics(path: Path) -> "pd.DataFrame":
     """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row per step; a damaged file is refused."""
     import pandas as pd
 
-    try:
+    with reading(path, hint_for(path)):
         return pd.read_csv(confined_file(path))[list(COLUMNS)].astype(float)
-    except (OSError, ValueError, KeyError, OverflowError) as error:  # pandas' own errors are ValueErrors
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is not readable ({reason}): {hint_for(path)}") from None
 
 
 # Trackers ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.fields import Range, check_fields
 from r2mae.masking.defaults import SchemeDefaults
 
@@ -101,16 +101,6 @@ class ModelSettings(Group):
         plain = self.to_dict()
         own = {name: plain[name] for name in self.own_fields()}
         return {"model": self.name, **own, **({"mask_input": True} if self.mask_input else {})}
-
-
-def settings_of(models: Mapping[str, str], name: str) -> type[ModelSettings]:
-    """Return the settings class of a model; its module is imported."""
-    if name not in models:
-        raise unknown("model", name, models)
-    found = import_module(models[name]).Settings
-    if not (isinstance(found, type) and issubclass(found, ModelSettings)):
-        raise UserError(f"the Settings of {models[name]} must inherit from r2mae.training.models.ModelSettings")
-    return found
 
 
 def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> Any:

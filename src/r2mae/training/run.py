@@ -12,7 +12,7 @@ import torch
 
 from r2mae.cores import available_memory
 from r2mae.environment import has_fast_bf16
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.training.config import RunConfig
 from r2mae.training.metrics import check_logger
 from r2mae.training.ranks import local_rank, process_rank
@@ -166,8 +166,7 @@ def check_fits_memory(
     except UserError:
         raise
     except Exception as error:  # torch has several messages for sizes whose product overflows
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
+        raise UserError(f"no model of these sizes can be made ({brief(error)}): ask for smaller ones") from None
     device = torch_device(config.machine.device)
     on_gpu = device.type == "cuda"
     free = torch.cuda.mem_get_info(device)[0] if on_gpu else available_memory()

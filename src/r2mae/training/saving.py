@@ -13,7 +13,7 @@ from safetensors.torch import save as save_bytes
 from torch import Tensor, nn
 
 import r2mae
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.files import atomic_write, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FORMAT, RunFolder, hint_for
@@ -72,8 +72,7 @@ def build_from_description(
     except UserError:
         raise
     except Exception as error:  # constructors raise many types of errors on invalid values
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} describes no model that can be built ({reason}): {hint_for(file)}") from None
+        raise UserError(f"{file} describes no model that can be built ({brief(error)}): {hint_for(file)}") from None
 
 
 def load_weights(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
@@ -87,8 +86,7 @@ def load_weights(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
             raise ValueError(f"{bad} is not finite")
         put(found)
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is damaged or belongs to another model ({reason}): {hint_for(path)}") from None
+        raise UserError(f"{path} is damaged or belongs to another model ({brief(error)}): {hint_for(path)}") from None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pandas as pd
 import r2mae
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.errors import UserError
+from r2mae.errors import UserError, brief
 from r2mae.evaluation.statistics import AVERAGE_RANK, best_fixed, rank_table
 from r2mae.files import read_confined
 from r2mae_paper.bases import CELL_SETS
@@ -145,8 +145,7 @@ class Results:
             except FileNotFoundError:
                 raise UnavailableError(f"{path.parent.name} has no {path.name}") from None
             except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
-                reason = " ".join(str(error).split())[:120]
-                raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({reason})") from None
+                raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({brief(error)})") from None
         table = self._read[path]
         if not len(table):
             raise UnavailableError(f"{path.parent.name}/{path.name} has no rows")
