@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pixels = load_images(Path(folder) / "set")[0].images.take(np.arange(options.batch_size), axis=0)
         ours, theirs = alternate(
             {
-                "ours": lambda: void(crop_flip(torch.from_numpy(pixels), options.side, Key.root(1))),
+                "ours": lambda: void(crop_flip(torch.from_numpy(pixels), Key.root(1))),
                 "Pillow": lambda: void(by_pillow(pixels, Key.root(1))),
             },
             4 * options.rounds,

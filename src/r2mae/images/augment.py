@@ -70,8 +70,7 @@ def augment(images: Tensor, targets: Tensor, key: Key, config: "FinetuneConfig")
     below, is the row of the first image in the global batch.
     """
     if config.crop < 1 and config.crop_from == "resized":
-        size = (int(images.shape[1]), int(images.shape[2]))
-        made = crop_flip(images, size, key, scale=(config.crop, 1.0), flip=config.flip)
+        made = crop_flip(images, key, scale=(config.crop, 1.0), flip=config.flip)
     else:
         made = random_flip(scaled(images), key) if config.flip else scaled(images)
     if config.randaugment:
@@ -82,10 +81,11 @@ def augment(images: Tensor, targets: Tensor, key: Key, config: "FinetuneConfig")
 
 
 def crop_flip(
-    images: Pixels, size: int | tuple[int, int], key: Key, *, scale: tuple[float, float] = (0.2, 1.0), flip: bool = True
-) -> Float32[Tensor, "batch _height _width channels"]:
-    """Crop a random rectangle of every image (:func:`random_boxes`), :func:`resize` it, and flip half of the images."""
-    boxes = random_boxes(len(images), tuple(images.shape[1:3]), key, scale=scale)
+    images: Pixels, key: Key, *, scale: tuple[float, float] = (0.2, 1.0), flip: bool = True
+) -> Float32[Tensor, "batch height width channels"]:
+    """Crop a random rectangle of every image, :func:`resize` it to the image's size, and flip half of the images."""
+    size = int(images.shape[1]), int(images.shape[2])
+    boxes = random_boxes(len(images), size, key, scale=scale)
     return resize(images, size, boxes, draw_flips(len(images), key) if flip else None)
 
 
@@ -154,23 +154,15 @@ def random_boxes(count: int, image: tuple[int, ...], key: Key, *, scale: tuple[f
 
 
 def resize(
-    images: Pixels,
-    size: int | tuple[int, int],
-    boxes: Boxes | None = None,
-    flip: Bool[np.ndarray, " batch"] | None = None,
+    images: Pixels, size: tuple[int, int], boxes: Boxes, flip: Bool[np.ndarray, " batch"] | None = None
 ) -> Float32[Tensor, "batch _height _width channels"]:
     """Resize a rectangle of every image, bicubic with antialiasing, along one axis after the other; 0 to 1, clipped.
 
-    The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels.
-    `size` is a side, or height and width, in pixels; `boxes` are as from :func:`random_boxes`, by default the whole
-    images; `flip` says which results are flipped left to right.
+    The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels. `size`
+    is height and width, and `flip` says which results are flipped left to right.
     """
-    tall, wide = (size, size) if isinstance(size, int) else size
-    batch, height, width, _ = images.shape
-    if boxes is None:
-        boxes = np.tile(np.array([0, 0, width, height]), (batch, 1))
-    lines = _kernel_taps(boxes[:, 1], boxes[:, 3], height, tall)
-    columns = _kernel_taps(boxes[:, 0], boxes[:, 2], width, wide)
+    lines = _kernel_taps(boxes[:, 1], boxes[:, 3], images.shape[1], size[0])
+    columns = _kernel_taps(boxes[:, 0], boxes[:, 2], images.shape[2], size[1])
     if flip is not None:
         for taps in columns:
             taps[flip] = taps[flip, ::-1]

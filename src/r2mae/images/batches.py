@@ -47,7 +47,7 @@ class ImageBatches(Batches):
         images = torch.from_numpy(self.images.take(self.rows[np.asarray(indices)], axis=0))
         if self.augment == "none":
             return images
-        return crop_flip(images, (images.shape[1], images.shape[2]), key.fold("augment"))
+        return crop_flip(images, key.fold("augment"))
 
 
 @dataclass(frozen=True)

@@ -143,10 +143,6 @@ class ClassificationTask(ImageTask[Classifier]):
 
     shape: tuple[int, ...]
 
-    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Refuse images of another size than the encoder's."""
-        check_images(name, shape, self.shape)
-
     def corrupt(self, batch: Any, ratio: RatioLike, key: Key) -> Corrupted:
         """Return the images and soft labels of a batch, augmented and mixed already, with the key of layers to skip."""
         images = batch["images"]

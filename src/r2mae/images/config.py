@@ -149,7 +149,12 @@ class ImagesConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.init is not None:
-            self._check_init(self.init)
+            if not self.init:
+                raise UserError("init is empty: name a file or folder of weights, or omit init")
+            if not self.model.exchanged:
+                known = "for models that other libraries have (vit-mae)"
+                raise UserError(f"init is {known}, not for {self.model.name!r}: omit it")
+            object.__setattr__(self, "init", str(Path(self.init).absolute()))  # for use from any folder
         if self.evaluation.finetune_epochs and self.model.name not in FINETUNABLE:
             names = " and ".join(FINETUNABLE)
             raise UserError(f"finetune_epochs is for the models {names}: omit it with {self.model.name}")
@@ -167,16 +172,6 @@ class ImagesConfig(RunConfig):
         if "run" in values:
             raise UserError(f"{source} is of a fine-tuning run: name a run of pretraining, or another --out")
         return super().from_dict(values, source=source)
-
-    def _check_init(self, path: str) -> None:
-        """Refuse weights for a model that no other library has; make the path absolute, for use from any folder."""
-        if not path:
-            raise UserError("init is empty: name a file or folder of weights, or omit init")
-        if not self.model.exchanged:
-            raise UserError(
-                f"init is for models that other libraries have (vit-mae), not for {self.model.name!r}: omit it"
-            )
-        object.__setattr__(self, "init", str(Path(path).absolute()))
 
     def measured_in_words(self) -> str:
         """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""

@@ -22,6 +22,7 @@ from r2mae.images.finetune import FINETUNE, FINETUNED, finetune_scores
 from r2mae.images.models import MODELS
 from r2mae.images.presets import PRESETS
 from r2mae.images.sets import SETS
+from r2mae.training.config import RunConfig
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -147,13 +148,13 @@ class ImagesDomain(Domain):
         default = add_as_trained(found, config.evaluation.bn_statistics)
         return (*default, *self.finetuned_metrics) if config.evaluation.finetune_epochs else default
 
-    def fingerprint(self, config: ImagesConfig) -> str:
+    def fingerprint(self, config: RunConfig) -> str:
         """Return a hash of the file or folder, or for a named set its name."""
         from r2mae.fingerprint import fingerprint
 
         return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
 
-    def check_source(self, config: ImagesConfig) -> None:
+    def check_source(self, config: RunConfig) -> None:
         """Refuse data that do not exist, without importing torch."""
         from r2mae.images.data import check_source
 

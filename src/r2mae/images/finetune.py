@@ -112,11 +112,11 @@ class FinetunedImages(Domain):
 
     def fingerprint(self, config: FinetuneConfig) -> str:
         """Return that of the images."""
-        return get_domain(self.name).fingerprint(_reading(config))
+        return get_domain(self.name).fingerprint(config)
 
     def check_source(self, config: FinetuneConfig) -> None:
         """Refuse missing data, without torch."""
-        get_domain(self.name).check_source(_reading(config))
+        get_domain(self.name).check_source(config)
 
     def load(self, config: FinetuneConfig) -> "FinetuneData":
         """Return images and pretrained model, each read on access."""
@@ -165,13 +165,9 @@ class FinetunedImages(Domain):
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", source: str, **reading: Any
     ) -> "dict[str, np.ndarray]":
         """Embed images as a pretrained model does: what the last layer classifies."""
-        return get_domain(self.name).embed(_reading(config), task, model, source, **reading)
-
-
-def _reading(config: FinetuneConfig) -> ImagesConfig:
-    """Return a configuration of pretraining that reads and splits the same images in the same way."""
-    same = ("data", "resize", "resize_mode", "test_fraction", "skip_broken", "draft")
-    return ImagesConfig.make(seed=config.split_seed, **{name: config[name] for name in same})
+        same = ("data", "resize", "resize_mode", "test_fraction", "skip_broken", "draft")
+        read = ImagesConfig.make(seed=config.split_seed, **{name: config[name] for name in same})
+        return get_domain(self.name).embed(read, task, model, source, **reading)
 
 
 FINETUNED = FinetunedImages()
@@ -228,12 +224,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         data = pretraining.data.source
     elif data not in SETS and Path(data).exists():
         data = str(Path(data).absolute())
-    config = FinetuneConfig.make(
-        data=data,
-        run=str(folder.path.absolute()),
-        weights=weights,
-        **own,
-    )
+    config = FinetuneConfig.make(data=data, run=str(folder.path.absolute()), weights=weights, **own)
     config.check_given(options)
     return config
 

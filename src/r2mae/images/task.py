@@ -52,7 +52,9 @@ class ImageTask(Task[Tensor, _Model_contra]):
         return original, masked, completed
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Raise a UserError that names the images `name`, unless the task accepts this height, width and channels."""
+        """Refuse images of another height, width and channels than the task's `shape`, if it has one."""
+        if taken := getattr(self, "shape", None):
+            check_images(name, shape, taken)
 
 
 def check_images(name: str, shape: Sequence[int], taken: Sequence[int]) -> None:

@@ -274,10 +274,10 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
         if name in state and state[name].ndim == 3:
             state[name], note = fitted_positions(state[name], own[name], model.grid, name)
             notes += [note] if note else []
-    shapes = {name: (tuple(value.shape), tuple(own[name].shape)) for name, value in state.items()}
-    if wrong := [f"{name} {there} for {here}" for name, (there, here) in shapes.items() if there != here]:
-        raise UserError(f"{path} has other shapes: {listed(wrong, _SHOWN)}: it is another architecture")
     for name, value in state.items():
+        if value.shape != own[name].shape:
+            shapes = f"{name} {tuple(value.shape)} for {tuple(own[name].shape)}"
+            raise UserError(f"{path} has other shapes: {shapes}: it is another architecture")
         if not value.is_floating_point() or not torch.isfinite(value).all():
             raise UserError(f"{path}: {name} does not hold finite numbers alone: fetch or save it again")
     fresh = [name for name in own if name not in state]

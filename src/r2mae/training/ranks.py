@@ -27,11 +27,6 @@ def local_rank() -> int:
     return _number("LOCAL_RANK")
 
 
-def local_processes(devices: int) -> int:
-    """Return how many processes of a run share this machine, if it has `devices` of them on each."""
-    return min(devices, _number("LOCAL_WORLD_SIZE") or devices)
-
-
 def process_rank(devices: int, nodes: int = 1) -> int:
     """Return the rank of this process among those that train one model together; 0 for the only one.
 

@@ -129,7 +129,7 @@ REFUSED: dict[str, Callable[[], State]] = {
     "has dist_token, which": lambda: _changed(dist_token=torch.ones(1, 1, 32)),
     "norm.bias does not hold finite numbers alone": lambda: _changed(norm__bias=torch.full((32,), torch.nan)),
     "norm.bias does not hold finite": lambda: _changed(norm__bias=torch.ones(32, dtype=torch.int64)),
-    r"other shapes: blocks.0.mlp.fc1.weight \(64, 32\) for \(128, 32\), blocks.0.mlp.fc1.bias": lambda: _changed(
+    r"other shapes: blocks.0.mlp.fc1.weight \(64, 32\) for \(128, 32\): it is another": lambda: _changed(
         blocks__0__mlp__fc1__weight=torch.ones(64, 32), blocks__0__mlp__fc1__bias=torch.ones(64)
     ),
     "pos_embed has 16 positions": lambda: _changed(pos_embed=torch.randn(1, 16, 32)),

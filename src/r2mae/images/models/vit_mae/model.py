@@ -27,7 +27,7 @@ from r2mae.images.patches import (
     standardised_patches,
     unpatchify,
 )
-from r2mae.images.task import GREY, ImageTask, Pictures, check_images, scaled
+from r2mae.images.task import GREY, ImageTask, Pictures, scaled
 from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, element_mask, patch_mask
@@ -351,10 +351,6 @@ class PatchTask(ImageTask["VisionTransformerMAE"]):
     norm_pix: bool = True
     pool: Literal["mean", "class"] = "mean"
     width: int = 512
-
-    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Refuse images of another size than the model's."""
-        check_images(name, shape, self.shape)
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> HiddenPatches:
         """Hide a fixed count of patches (the rounded one) in every image; pixels are uint8, or floats from 0 to 1."""
