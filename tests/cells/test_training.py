@@ -198,7 +198,7 @@ def test_counts_on_disk_train_to_the_bytes_of_memory(
     if kind == "chosen":
         options |= {"n_top_genes": 12, "min_genes": 3}
     train(path, tmp_path / "memory", **options)
-    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    monkeypatch.setattr(table, "ENTRY", 1 << 40)
     loaded = DOMAIN.load(CellsConfig.make(data=str(path), **{**SMALL, **options}))
     assert loaded.table.counts.places is not None
     train(path, tmp_path / "disk", **options)
@@ -211,7 +211,7 @@ def test_workers_that_start_afresh_open_the_file_themselves_and_bring_no_advice(
     cells: Path, tmp_path: Path, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on macOS; Lightning's advice about persistent workers would be an error here, as any warning."""
-    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    monkeypatch.setattr(table, "ENTRY", 1 << 40)
     method = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("spawn", force=True)
     try:
@@ -230,7 +230,7 @@ def test_the_finished_run_embeds_alike_wherever_its_cells_lie(
     train(cells, tmp_path / "run", steps=4, batch_key="batch")
     loaded = load_model(tmp_path / "run", DOMAIN)
     memory = DOMAIN.embed(*loaded, str(cells))  # type: ignore[arg-type]
-    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    monkeypatch.setattr(table, "ENTRY", 1 << 40)
     disk = DOMAIN.embed(*loaded, str(cells))  # type: ignore[arg-type]
     np.testing.assert_array_equal(memory["embedding"], disk["embedding"])
     assert list(disk["cells"]) == [f"c{i}" for i in range(150)]
