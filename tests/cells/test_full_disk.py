@@ -15,8 +15,6 @@ import pytest
 from r2mae.cells import MaskedAutoencoder
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cli.main import main
-from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
@@ -73,51 +71,6 @@ def test_weights_and_their_description_change_together(
     with pytest.raises(OSError, match="File too large"), file_size(weights + 1):
         model.save(tmp_path / "m", overwrite=True)
     assert contents(tmp_path) == before
-
-
-def test_a_checkpoint(make: Make, write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(make(), tmp_path / "a.h5ad")
-    config = CellsConfig.make(data=str(path), steps=30, save_every=10, **SMALL)
-    fit(config, DOMAIN, tmp_path / "whole")
-    checkpoint = tmp_path / "cut" / "checkpoints" / "last.ckpt"
-    line = [f"--{name.replace('_', '-')}={value}" for name, value in {**SMALL, "steps": 30, "save_every": 10}.items()]
-    line = ["pretrain", "cells", str(path), *line, "--json", "--out", str(tmp_path / "cut")]
-    size = (tmp_path / "whole" / "checkpoints" / "last.ckpt").stat().st_size
-    with file_size(size // 2):
-        assert main(line) == 2
-    told = f"r2mae: {checkpoint}: File too large; free some space, and run the same command again to resume"
-    assert capsys.readouterr().err.splitlines()[-1] == told
-    assert not list(tmp_path.rglob("*.tmp"))
-    assert main([*line, "--save-every=13"]) == 0  # a field of the machine: the run is the same
-    for name in ("model.safetensors", "metrics.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-def test_an_earlier_checkpoint_survives(make: Make, write: Write, tmp_path: Path) -> None:
-    class FillAt:
-        """A reporter during whose update the disk fills."""
-
-        def start(self, step: int, total: int) -> None:
-            return
-
-        def update(self, pace: Any) -> None:
-            if pace.step == 20:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
-        def stop(self) -> None:
-            return
-
-    path = write(make(), tmp_path / "a.h5ad")
-    config = CellsConfig.make(data=str(path), steps=30, save_every=10, **SMALL)
-    fit(config, DOMAIN, tmp_path / "whole")
-    with pytest.raises(OSError, match="File too large"), file_size(1 << 30):
-        fit(config, DOMAIN, tmp_path / "cut", reporter=FillAt())
-    checkpoint = tmp_path / "cut" / "checkpoints" / "last.ckpt"
-    assert read_checkpoint(checkpoint)["r2mae_step"] == 10
-    assert not list(tmp_path.rglob("*.tmp"))
-    assert fit(config, DOMAIN, tmp_path / "cut").resumed_from == 10
-    for name in ("model.safetensors", "metrics.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "npz"])

@@ -1,12 +1,5 @@
 """Runs on cells through the real loop: every scheme, cut-off runs, counts on disk, workers."""
 
-import json
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
 from scipy.sparse import csr_matrix
 
-from cells.ddp import run as run_in_one_process
 from r2mae.cells import table, task
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
@@ -170,24 +161,6 @@ def test_counts_that_are_mostly_zero_train_alike(
     np.testing.assert_allclose(sparse, dense, rtol=1e-4)
 
 
-def test_a_killed_process_goes_on_to_the_same_bytes(cells: Path, tmp_path: Path) -> None:
-    options = {"scheme": "r2mae-cl", "accumulate": 2, "steps": 200, "save_every": 20}
-    words = [word for key, value in {**SMALL, **options}.items() for word in (f"--{key}", str(value))]
-    line = [sys.executable, "-m", "r2mae", "pretrain", "cells", str(cells), *words, "--out", str(tmp_path / "cut")]
-    checkpoint = RunFolder(tmp_path / "cut").checkpoint
-    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as run:
-        while not checkpoint.exists():
-            assert run.poll() is None
-            time.sleep(0.005)
-        time.sleep(0.1)
-        os.killpg(run.pid, signal.SIGKILL)
-    assert not RunFolder(tmp_path / "cut").trained
-    step = read_checkpoint(checkpoint)["r2mae_step"]
-    assert train(cells, tmp_path / "cut", **options).resumed_from == step
-    train(cells, tmp_path / "whole", **options)
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
-
-
 @pytest.mark.parametrize("kind", ["plain", "gzip", "zarr", "chosen"])
 def test_counts_on_disk_train_to_the_bytes_of_memory(
     cells: Path, tmp_path: Path, write: Write, kind: str, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,28 +171,13 @@ def test_counts_on_disk_train_to_the_bytes_of_memory(
     if kind == "chosen":
         options |= {"n_top_genes": 12, "min_genes": 3}
     train(path, tmp_path / "memory", **options)
-    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    monkeypatch.setattr(table, "ENTRY", 1 << 40)
     loaded = DOMAIN.load(CellsConfig.make(data=str(path), **{**SMALL, **options}))
     assert loaded.table.counts.places is not None
     train(path, tmp_path / "disk", **options)
     train(path, tmp_path / "workers", workers=2, **options)
     for name in ("disk", "workers"):
         assert_same_run(tmp_path / "memory", tmp_path / name)
-
-
-def test_workers_that_start_afresh_open_the_file_themselves_and_bring_no_advice(
-    cells: Path, tmp_path: Path, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on macOS; Lightning's advice about persistent workers would be an error here, as any warning."""
-    monkeypatch.setattr(table, "memory_limit", lambda: 100)
-    method = multiprocessing.get_start_method(allow_none=True)
-    multiprocessing.set_start_method("spawn", force=True)
-    try:
-        train(cells, tmp_path / "spawned", steps=4, workers=1)
-    finally:
-        multiprocessing.set_start_method(method, force=True)
-    train(cells, tmp_path / "here", steps=4)
-    assert_same_run(tmp_path / "here", tmp_path / "spawned")
 
 
 def test_the_finished_run_embeds_alike_wherever_its_cells_lie(
@@ -230,29 +188,7 @@ def test_the_finished_run_embeds_alike_wherever_its_cells_lie(
     train(cells, tmp_path / "run", steps=4, batch_key="batch")
     loaded = load_model(tmp_path / "run", DOMAIN)
     memory = DOMAIN.embed(*loaded, str(cells))  # type: ignore[arg-type]
-    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    monkeypatch.setattr(table, "ENTRY", 1 << 40)
     disk = DOMAIN.embed(*loaded, str(cells))  # type: ignore[arg-type]
     np.testing.assert_array_equal(memory["embedding"], disk["embedding"])
     assert list(disk["cells"]) == [f"c{i}" for i in range(150)]
-
-
-def test_two_processes_equal_one_but_for_batch_statistics(cells: Path, tmp_path: Path) -> None:
-    """Ratios, masks, order and the weight network are the same; batch normalisation, left out here, sees its part."""
-    options = {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15, "accumulate": 2, "steps": 20}
-    options |= {"validation": 0.2, "validate_every": 5, "batch_key": "batch"}
-    words = [sys.executable, str(Path(__file__).with_name("ddp.py")), str(cells), str(tmp_path / "two")]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*words, json.dumps({**options, "devices": 2})],
-        check=False, capture_output=True, text=True, timeout=300, env=environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    run_in_one_process(str(cells), str(tmp_path / "one"), options)
-    one, two = (pd.read_csv(tmp_path / name / "metrics.csv") for name in ("one", "two"))
-    for column in ("step", "ratio", "lr"):
-        assert two[column].tolist() == one[column].tolist()
-    for column in ("loss", "validation_loss"):
-        assert two[column].to_numpy() == pytest.approx(one[column].to_numpy(), rel=1e-5, nan_ok=True)
-    weights = load_file(tmp_path / "two" / "model.safetensors")
-    for name, value in load_file(tmp_path / "one" / "model.safetensors").items():
-        torch.testing.assert_close(weights[name], value, rtol=1e-3, atol=1e-4)
