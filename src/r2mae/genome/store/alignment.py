@@ -178,8 +178,9 @@ class AlignmentStore:
         if length < 1:
             raise ValueError(f"a window has 1 position or more, not {length}")
         found = np.full((len(starts), length, len(self.species)), UNKNOWN, np.uint8)
+        tokens_of = {contig: self.tokens(contig) for contig in set(contigs.tolist())}
         for window, contig, start in zip(found, contigs.tolist(), starts.tolist(), strict=True):
-            tokens = self.tokens(contig)
+            tokens = tokens_of[contig]
             first, last = max(start, 0), min(start + length, len(tokens))
             if first < last:
                 window[first - start : last - start] = tokens[first:last]
