@@ -42,11 +42,10 @@ class ZarrGroup:
                     "positions x species, as many as in the other arrays"
                 )
         names, order = group.attrs.get("species", listed), group.attrs.get("contigs")
-        names = [str(name) for name in names] if isinstance(names, list) else []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{path}: does not name its {width[0]} species: list them, in order, with --species FILE")
         if not len(names) == len(set(names)) == width[0]:
-            raise UserError(
-                f"{path}: has {width[0]} species, and {len(set(names))} names: list all, in order, with --species FILE"
-            )
+            raise UserError(f"{path}: has {width[0]} species, and {len(set(names))} names are given for them")
         chosen = choose_species(names, listed)
         self._columns = [names.index(name) for name in chosen]
         order = [str(name) for name in order] if isinstance(order, list) else []
