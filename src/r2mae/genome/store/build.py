@@ -41,11 +41,8 @@ _NOTES = {
     "second_rows": "second rows of a species in a block were omitted",
     "without_reference": "blocks without the reference were omitted",
 }
-_SOURCES: dict[str, type[MafFiles] | type[FastaFiles] | type[ZarrGroup]] = {
-    "maf": MafFiles,
-    "fasta": FastaFiles,
-    "zarr": ZarrGroup,
-}
+Source = MafFiles | FastaFiles | ZarrGroup
+_SOURCES: dict[str, type[Source]] = {"maf": MafFiles, "fasta": FastaFiles, "zarr": ZarrGroup}
 
 
 def build_store(
