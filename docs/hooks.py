@@ -6,7 +6,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from r2mae.cli.config_options import config_options
+from r2mae.cli.configs import config_options
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_kind, scheme_names, scheme_takes
 from r2mae.training.config import RunConfig

@@ -15,8 +15,8 @@ import r2mae
 
 ROOT = Path(r2mae.__file__).parent
 LAYERS = {
-    "errors": -2, "lazy": -2, "registry": -2, "cores": -2, "screen": -2,  # utilities
-    "fields": -1, "files": -1, "fingerprint": 0, "zarr_folder": -1, "terminal": -1, "progress": 0,
+    "errors": -2, "lazy": -2, "registry": -2, "screen": -2, "environment": -2,  # utilities
+    "cores": -1, "fields": -1, "files": -1, "fingerprint": 0, "zarr_folder": -1, "terminal": -1, "progress": 0,
     "cache": 0, "catalogue": 0,
     "masking": 1, "theory": 1,
     "evaluation": 2,
@@ -126,7 +126,7 @@ def test_importing_the_package_brings_no_library() -> None:
         "import r2mae.genome; r2mae.genome.build_store",
         "import r2mae.cli.main; r2mae.cli.main.main(['--help'])",
         "import r2mae.cli.pretrain",
-        "import r2mae.compare.variants",
+        "import r2mae.compare.runs",
         "import r2mae.cli.main; r2mae.cli.main.main(['compare', 'digits', '--print-config'])",
         "import r2mae.theory",
         "import r2mae.cli.main; r2mae.cli.main.main(['theory', '--help'])",

@@ -200,7 +200,7 @@ def test_the_memory_that_cells_may_take_bounds_what_is_read(
     write_cells: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_cells(np.random.default_rng(0).poisson(1.5, (50, 40)).astype(np.float64))
-    monkeypatch.setattr("r2mae.cells.sources.memory_limit", lambda: 10_000)
+    monkeypatch.setattr("r2mae.cells.table.memory_limit", lambda: 10_000)
     refused(path, "X needs .* of memory")
     from scipy import sparse
 

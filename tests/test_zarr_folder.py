@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from r2mae.cells.sources import read_adata, read_obs
+from r2mae.cells.table import read_adata, read_obs
 from r2mae.errors import UserError
 from r2mae.genome import build_store
 

@@ -17,11 +17,11 @@ from rich.console import Console
 
 from r2mae.compare.gather import metrics_of
 from r2mae.compare.runs import SweepRun, runs_of
+from r2mae.environment import environment
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.training.environment import environment
 from r2mae_paper.bases import fixed, grid
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import TableRow, Tables

@@ -190,7 +190,7 @@ def _cells(source: str | Path, most: int) -> Matrix:
     from scipy.sparse import vstack
 
     from r2mae.cells.counts import Stored, blocks
-    from r2mae.cells.sources import open_source, path_of
+    from r2mae.cells.table import open_source, path_of
 
     path = path_of(source)
     with open_source(path, None) as stored:

@@ -13,8 +13,7 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells import MaskedAutoencoder
 from r2mae.cells.baselines import obsm_embedding
-from r2mae.cells.sources import read_adata
-from r2mae.cells.table import load_cells
+from r2mae.cells.table import load_cells, read_adata
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 

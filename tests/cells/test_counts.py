@@ -5,32 +5,17 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 
-from r2mae.cells.counts import Counts, Totals, blocks, check_counts
-from r2mae.cells.sources import Source
+from r2mae.cells.counts import Totals, check_counts
+from r2mae.cells.table import Source
 from r2mae.errors import UserError
 
 DENSE = np.random.default_rng(3).poisson(0.6, (9, 7)).astype(np.float32)
-COUNTS = Counts(csr_matrix(DENSE))
 GENES = tuple(f"g{i}" for i in range(7))
 CELLS = [f"c{i}" for i in range(9)]
 
 
 def checked(matrix: csr_matrix, layers: tuple[str, ...] = (), where: str = "X") -> Totals:
     return check_counts(Source("file", where, matrix, GENES, pd.DataFrame(index=CELLS), layers))
-
-
-def test_rows_in_memory() -> None:
-    rows = np.array([4, 0, 4, 8])
-    np.testing.assert_array_equal(COUNTS.rows(rows).toarray(), DENSE[rows])
-    COUNTS.rows(np.arange(9)).data[:] = 99  # the caller's own
-    np.testing.assert_array_equal(COUNTS.matrix.toarray(), DENSE)
-
-
-@pytest.mark.parametrize("size", [1, 4, 9, 100, None])
-def test_blocks_are_all_cells(size: int | None) -> None:
-    parts = list(blocks(COUNTS.matrix, size))
-    np.testing.assert_array_equal(np.concatenate([block.toarray() for _, block in parts]), DENSE)
-    assert [first for first, _ in parts] == list(np.cumsum([0, *(block.shape[0] for _, block in parts[:-1])]))
 
 
 def test_totals() -> None:

@@ -44,7 +44,7 @@ def obs() -> pd.DataFrame:
 
 @given(st.lists(st.sampled_from("abcd"), min_size=2, max_size=60), st.floats(0.05, 0.95), st.integers(0, 5))
 def test_every_stratum_is_divided_in_proportion(strata: list[str], fraction: float, seed: int) -> None:
-    test = choose_test_donors([str(i) for i in range(len(strata))], strata, fraction, Key.root(seed))
+    test = choose_test_donors(strata, fraction, Key.root(seed))
     values, stratum = np.unique(strata, return_inverse=True)
     sizes, tested = np.bincount(stratum), np.bincount(stratum, test)
     assert 0 < test.sum() < len(test)

@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from r2mae.cells import table as reading
-from r2mae.cells.batches import CellBatches
+from r2mae.cells.batches import CellBatches, embed_rows, embed_source
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.embed import embed_rows, embed_source, write_h5ad
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.table import align_batches, load_cells
+from r2mae.cells.table import align_batches, load_cells, write_h5ad
 from r2mae.cells.task import GeneTask
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key

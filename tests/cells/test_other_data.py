@@ -45,7 +45,7 @@ def annotated(make: Make, **columns: object) -> anndata.AnnData:
 def other(make: Make, write: Callable[..., Path], tmp_path: Path) -> Other:
     def read(config: CellsConfig = CONFIG, **columns: object) -> tuple[CellsConfig, tuple[str, ...]]:
         path = write(annotated(make, **columns), tmp_path / "other.h5ad")
-        found, data = load_other_data(config.replace(data=str(path)), tuple(f"g{i}" for i in range(12)), ("all",), None)
+        found, data = load_other_data(config, str(path), {"genes": [f"g{i}" for i in range(12)], "batches": ("all",)})
         assert len(data.table) == 60
         return found, data.notes
 

@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader
 from r2mae.cells import counts as module
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.counts import Choice, Counts, Stored, blocks, copied, mapped, packed
-from r2mae.cells.sources import open_source
-from r2mae.cells.table import load_cells
+from r2mae.cells.table import load_cells, open_source
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.order import KeyedBatches, Share

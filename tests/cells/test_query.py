@@ -15,7 +15,7 @@ from cells.conftest import make_cells
 from r2mae.cells import CellsConfig, MaskedAutoencoder
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.trained import copy_weights
+from r2mae.cells.task import copy_weights
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 

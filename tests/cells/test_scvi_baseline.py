@@ -1,6 +1,5 @@
 """scVI through scvi-tools: trained for real, on the cells that our models are trained on."""
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -15,7 +14,6 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
 from r2mae.cells.evaluate import reconstruction_scores
 from r2mae.cells.table import CellTable
-from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 
 CELLS, GENES = 150, 30
@@ -81,9 +79,3 @@ def test_a_last_mini_batch_of_one_cell_is_no_obstacle(table: CellTable) -> None:
     pytest.importorskip("scvi")
     made = train_scvi(table, CONFIG.replace(epochs=1, batch_size=67)).get_latent_representation()  # 135 training cells
     assert np.isfinite(made).all()
-
-
-def test_scvi_tools_may_be_missing(table: CellTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scvi", None)
-    with pytest.raises(UserError, match=r"pip install 'r2mae\[scvi\]'"):
-        train_scvi(table, CONFIG)

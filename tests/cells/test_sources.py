@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import coo_matrix, csc_matrix, csr_matrix, vstack
 
 from r2mae.cells.counts import blocks
-from r2mae.cells.sources import RAW, open_source, path_of, read_adata, read_obs, to_csr
+from r2mae.cells.table import RAW, open_source, path_of, read_adata, read_obs, to_csr
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.sources import read_obs
-from r2mae.cells.table import load_cells
+from r2mae.cells.table import load_cells, read_obs
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]

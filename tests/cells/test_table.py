@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix, csr_array, csr_matrix
 
-from r2mae.cells import sources, table
+from r2mae.cells import table
 from r2mae.cells.table import CellTable, load_cells, with_batches
 from r2mae.errors import UserError
 
@@ -115,7 +115,7 @@ def test_on_disk_equals_in_memory(stored: Path, options: dict[str, object], own_
     assert disk.genes == memory.genes
     assert list(disk.obs.index) == list(memory.obs.index)
     assert [note for note in disk.notes if "copy" not in note] == list(memory.notes)
-    object_ = load_cells(sources.read_adata(stored), **options)
+    object_ = load_cells(table.read_adata(stored), **options)
     np.testing.assert_array_equal(dense(object_), dense(memory))
 
 
@@ -150,9 +150,8 @@ def test_counts_go_to_memory_if_they_fit(
 ) -> None:
     path = write(make(), tmp_path / "cells.h5ad")
     assert load_cells(path).counts.places is None
-    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    monkeypatch.setattr(table, "memory_limit", lambda: 1800)
     assert load_cells(path).counts.places is not None
-    monkeypatch.setattr(sources, "memory_limit", lambda: 2000)
     columns_first = make()
     columns_first.X = csc_matrix(columns_first.X)
     with pytest.raises(UserError, match=r"X needs .* GiB of memory, .* write counts as CSR"):
@@ -173,7 +172,7 @@ def test_genes_are_mapped_by_name(make: Make) -> None:
 
 
 def test_the_memory_limit_is_half_of_something() -> None:
-    assert 1 << 28 < sources.memory_limit() < 1 << 45
+    assert 1 << 28 < table.memory_limit() < 1 << 45
 
 
 @pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, csr_array, np.array])

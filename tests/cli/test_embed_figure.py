@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import anndata
@@ -16,7 +15,6 @@ from r2mae.cells import DOMAIN as CELLS
 from r2mae.cells import CellsConfig
 from r2mae.cli.main import main
 from r2mae.compare.embedding_figure import columns_of, text_or_floats
-from r2mae.domains.options import NoOptions
 from r2mae.images import DOMAIN as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
@@ -201,7 +199,7 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
 
 
 def test_columns_are_checked_without_the_counts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from r2mae.cells import sources
+    from r2mae.cells import table as sources
 
     monkeypatch.setattr(sources, "open_source", lambda *_, **__: pytest.fail("counts were looked at"))
     code, _, err = run("embed run data.h5ad -o x.h5ad --figure x.svg --color cel_type")
@@ -214,19 +212,3 @@ def test_domains_with_annotations(folder: Path) -> None:
     found = CELLS.annotations(str(folder / "data.h5ad"))
     assert found is not None
     assert list(found.columns) == ["donor", "cell_type", "age", "phase"]
-
-
-@pytest.mark.parametrize(("which", "of_training"), [("yes", False), ("no", True)])
-def test_batch_statistics_of_choice(run: Run, folder: Path, which: str, of_training: bool) -> None:
-    assert run(f"embed digits digits -o {which}.npz --bn-statistics {which}")[0] == 0
-    assert run("embed digits digits -o default.npz")[0] == 0  # as in the run: re-estimated
-    with np.load(folder / f"{which}.npz") as chosen, np.load(folder / "default.npz") as default:
-        assert np.array_equal(chosen["embedding"], default["embedding"]) is not of_training
-
-
-def test_domains_declare_whether_there_is_such_a_choice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    embedding = replace(IMAGES.command_line.embedding, loading=NoOptions)
-    monkeypatch.setattr(type(IMAGES), "command_line", replace(IMAGES.command_line, embedding=embedding))
-    code, _, err = run("embed digits digits -o x.npz --bn-statistics no")
-    assert code == 2
-    assert "a run of the domain images, which has no --bn-statistics: omit it" in err

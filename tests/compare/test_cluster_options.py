@@ -28,20 +28,19 @@ def test_no_cluster_is_processes_of_this_machine() -> None:
 
 
 def test_an_address() -> None:
-    options = ClusterFlags(cluster=ADDRESS, run_memory="1.5GiB").read()
+    options = ClusterFlags(
+        cluster=ADDRESS,
+    ).read()
     assert options is not None
-    assert (options.where, options.memory, dict(options.settings)) == (ADDRESS, 3 * 2**29, {})
+    assert (options.where, dict(options.settings)) == (ADDRESS, {})
 
 
 @pytest.mark.parametrize(
     ("where", "more", "expected"),
     [
         (None, {"cluster_config": "slurm.yaml"}, "--cluster-config belongs to --cluster"),
-        (None, {"run_memory": "8GB"}, "--run-memory belongs to --cluster"),
         (ADDRESS, {"jobs": 2}, "omit --jobs"),
         (ADDRESS, {"cluster_config": "slurm.yaml"}, "--cluster-config is for slurm and kubernetes"),
-        (ADDRESS, {"run_memory": "much"}, "'much' is no amount of memory"),
-        (ADDRESS, {"run_memory": "0GB"}, "'0GB' is no amount of memory"),
         ("127.0.0.1:8786", {}, "neither the address of a scheduler"),
         ("slrm", {}, "did you mean 'slurm'"),
         ("slurm", {}, "needs --cluster-config FILE"),

@@ -278,15 +278,13 @@ def client_of(*workers: dict[str, Any], reason: Any = "") -> Any:
 
 
 def test_what_a_run_takes_of_its_worker(tmp_path: Path) -> None:
-    def taken(client: Any, device: str = "auto", memory: int | None = None) -> dict[str, float]:
-        return check_workers(client, tmp_path / "file", {}, device, memory)
+    def taken(client: Any, device: str = "auto") -> dict[str, float]:
+        return check_workers(client, tmp_path / "file", {}, device)
 
     assert taken(client_of({})) == taken(client_of({}), "cpu") == taken(client_of({"GPU": 1}), "cpu") == {}
     assert taken(client_of({}, {"GPU": 1})) == taken(client_of({"GPU": 1}), "cuda") == {"GPU": 1}
-    assert taken(client_of({"MEMORY": 9e9}), memory=8_000_000_000) == {"MEMORY": 8e9}
-    for client, device, memory in ((client_of({}), "cuda", None), (client_of({"MEMORY": 7e9}), "cpu", 8_000_000_000)):
-        with pytest.raises(UserError, match=r"no worker of the cluster offers .*: start workers with --resources"):
-            taken(client, device, memory)
+    with pytest.raises(UserError, match="no worker of the cluster offers GPU=1: start workers with --resources GPU=1"):
+        taken(client_of({}), "cuda")
     for reason in ("torch is 1.9 there", ModuleNotFoundError("No module named 'r2mae'")):
         with pytest.raises(UserError, match=f"no worker of the cluster can compute the runs; tcp://a: {reason}"):
             taken(client_of({}, reason=reason))

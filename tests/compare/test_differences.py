@@ -11,8 +11,7 @@ from rich.console import Console
 
 from r2mae.compare.analysis import analyse
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.html import render_report
-from r2mae.compare.results_json import to_json
+from r2mae.compare.publish import render_report, to_json
 from r2mae.compare.table import print_comparison
 from r2mae.evaluation import crossed_difference
 from r2mae.evaluation.items import ItemScores

@@ -8,7 +8,7 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae.compare.estimate import estimate
-from r2mae.compare.variants import plan_variants
+from r2mae.compare.runs import plan_variants
 from r2mae.compare.wording import duration
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN

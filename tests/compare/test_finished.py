@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from r2mae.cli.main import main
-from r2mae.compare.finished import finished_runs, shared_fields
 from r2mae.compare.gather import gather_again
+from r2mae.compare.run_states import finished_runs, shared_fields
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 

@@ -11,7 +11,7 @@ import pytest
 
 from r2mae.compare.analysis import analyse
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.html import render_report, write_report
+from r2mae.compare.publish import render_report, write_report
 
 pytestmark = pytest.mark.slow
 

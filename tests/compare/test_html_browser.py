@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 from r2mae.compare.analysis import Analysis, analyse
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.html import render_report
+from r2mae.compare.publish import render_report
 
 pytestmark = pytest.mark.slow
 

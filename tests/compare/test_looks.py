@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.finished import read_looks
 from r2mae.compare.publish import publish
+from r2mae.compare.run_states import read_looks
 from r2mae.errors import UserError
 
 Make = Callable[..., Comparison]

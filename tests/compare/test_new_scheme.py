@@ -10,8 +10,7 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.compare.figures import scheme_colours
 from r2mae.compare.gather import gather
-from r2mae.compare.runs import runs_of
-from r2mae.compare.variants import plan_variants, variant_of
+from r2mae.compare.runs import plan_variants, runs_of, variant_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN

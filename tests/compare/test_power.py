@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.compare.finished import shared_fields
-from r2mae.compare.power import plan_power
-from r2mae.compare.runs import runs_of
-from r2mae.compare.variants import plan_variants
+from r2mae.compare.estimate import plan_power
+from r2mae.compare.run_states import shared_fields
+from r2mae.compare.runs import plan_variants, runs_of
 from r2mae.errors import UserError
 from r2mae.evaluation.power import detectable, seeds_needed
 from r2mae.files import write_json

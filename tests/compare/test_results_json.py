@@ -8,7 +8,7 @@ import numpy as np
 
 from r2mae.compare.analysis import analyse
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.results_json import to_json
+from r2mae.compare.publish import to_json
 from r2mae.files import write_json
 
 

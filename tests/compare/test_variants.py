@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from r2mae.compare.runs import runs_of
-from r2mae.compare.variants import against_label, default_schemes, plan_variants, variant_of
+from r2mae.compare.runs import against_label, default_schemes, plan_variants, runs_of, variant_of
 from r2mae.domains.lookup import domain_of, get_domain, public_sets
 from r2mae.domains.sources import preset_values
 from r2mae.errors import UserError

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from contract.conftest import Case, by_two_processes, cases, made
+from r2mae.environment import has_fast_bf16
 from r2mae.masking.schemes import scheme_takes
-from r2mae.training.environment import has_fast_bf16
 from training.conftest import NEEDS_BF16
 
 pytestmark = pytest.mark.slow

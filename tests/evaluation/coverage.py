@@ -15,7 +15,7 @@ from scipy import stats
 
 from r2mae.cells.predictions import cluster_bootstrap
 from r2mae.evaluation import best_fixed, corrected_p_values, detectable, mean_interval, paired_difference
-from r2mae.evaluation.crossed import components_of
+from r2mae.evaluation.pairing import components_of
 from r2mae_paper.gains import pooled
 
 SHARES = ((0.0, 0.0), (0.0, 0.5), (0.0, 0.95), (0.1, 0.1), (0.3, 0.6), (0.5, 0.25), (0.9, 0.05))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from r2mae.evaluation import crossed_difference, crossed_interval, mean_interval
-from r2mae.evaluation.crossed import components
+from r2mae.evaluation.pairing import components
 
 
 def table(seeds: int, items: int, sds: tuple[float, float, float], seed: int = 0) -> np.ndarray:

@@ -90,12 +90,13 @@ def test_a_batch_may_be_a_mapping() -> None:
 def test_a_prefix_changes_only_names() -> None:
     items = ItemRecorder()
     items.add("error", np.ones(3))
-    items.prefixed("as_trained_").add("error", np.zeros(3))
+    items.prefix = "as_trained_"
+    items.add("error", np.zeros(3))
     found = items.item_scores()
     assert found is not None
     assert {name: float(one[0]) for name, one in found.scores.items()} == {"error": 1.0, "as_trained_error": 0.0}
     with pytest.raises(ValueError, match="4 items"):
-        items.prefixed("x").add("error", np.ones(4))
+        items.add("error", np.ones(4))
 
 
 def test_scores_that_are_not_finite_are_not_recorded() -> None:

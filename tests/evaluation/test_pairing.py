@@ -5,9 +5,16 @@ import pytest
 from tests.evaluation.coverage import coverage_of_t
 
 from r2mae.evaluation import crossed_difference, detectable, paired_difference
-from r2mae.evaluation.crossed import components, crossed_interval
 from r2mae.evaluation.items import ItemScores
-from r2mae.evaluation.pairing import MIN_SEEDS_FOR_ITEMS, REASONS, PairedComparison, compare_paired, pairing_reason
+from r2mae.evaluation.pairing import (
+    MIN_SEEDS_FOR_ITEMS,
+    REASONS,
+    PairedComparison,
+    compare_paired,
+    components,
+    crossed_interval,
+    pairing_reason,
+)
 from r2mae.evaluation.power import detectable_with_error
 
 ITEMS = 60

@@ -38,10 +38,8 @@ def test_rank_one():
     assert effective_rank(np.outer(np.arange(1.0, 500.0), np.ones(30))).rank == pytest.approx(1, abs=1e-4)
 
 
-def test_centring():
-    matrix = np.random.default_rng(3).standard_normal((200, 10)) + 100.0
-    assert effective_rank(matrix).rank < 2
-    assert effective_rank(matrix, center=True).entropy == pytest.approx(reference(matrix - matrix.mean(axis=0)))
+def test_a_large_mean_is_one_direction():
+    assert effective_rank(np.random.default_rng(3).standard_normal((200, 10)) + 100.0).rank < 2
 
 
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 60), d=st.integers(1, 12), power=st.integers(-150, 150))
@@ -57,7 +55,7 @@ def test_scale_and_rotation_do_not_matter(seed, n, d, power):
 def test_the_features_are_left_as_they_are():
     matrix = np.random.default_rng(4).standard_normal((50, 5))
     before = matrix.copy()
-    effective_rank(matrix, center=True)
+    effective_rank(matrix)
     np.testing.assert_array_equal(matrix, before)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.batches import ImageBatches, ImageData, architecture
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
@@ -107,7 +108,7 @@ def test_baselines_are_measured_on_the_masks_of_the_model(config: ImagesConfig, 
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return self.mean.expand(x.shape), torch.zeros(len(x), 1)
 
-    expected = masked_scores(made(data)[0], Mean(), ImageBatches(data.splits.test.images))
+    expected = masked_scores(made(data)[0], Mean(), ImageBatches(data.splits.test.images), ItemRecorder())
     found = baseline_scores(config, "mean", data)
     assert found["masked_mse"] == pytest.approx(expected["masked_mse"], rel=1e-5)
     assert found["clean_mse"] == pytest.approx(float((images - mean).square().mean()), rel=1e-4)

@@ -87,7 +87,9 @@ def test_reconstruction_errors_are_means_over_pixels(data: ImageData) -> None:
     images = torch.from_numpy(data.splits.test.images.reshape(-1, 64)).float() / 255
     with torch.no_grad():
         expected = (model.eval()(images)[0] - images).square().mean()
-    assert clean_mse(task, model, ImageBatches(data.splits.test.images)) == pytest.approx(float(expected), rel=1e-5)
+    assert clean_mse(task, model, ImageBatches(data.splits.test.images), ItemRecorder()) == pytest.approx(
+        float(expected), rel=1e-5
+    )
 
 
 def test_embeddings_keep_the_order_of_the_images(data: ImageData) -> None:

@@ -1,5 +1,7 @@
 """Images that are not square: squashed, or cropped."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -8,7 +10,7 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.domain import DOMAIN
-from r2mae.images.files import ResizeMode, array_to_square, to_square
+from r2mae.images.files import ResizeMode, to_square
 
 
 def stripes(width, height):
@@ -61,10 +63,11 @@ def test_crop_without_a_size_is_refused():
 
 @pytest.mark.parametrize("mode", ["squash", "crop"])
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
-def test_the_colours_of_arrays_are_resized_by_themselves(mode: ResizeMode, kind: type) -> None:
+def test_the_colours_of_arrays_are_resized_by_themselves(mode: ResizeMode, kind: type, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images = (rng.random((5, 7, 9, 3)) * (255 if kind is np.uint8 else 1)).astype(kind)
-    squares = array_to_square(images, 4, mode)
+    np.save(tmp_path / "x.npy", images)
+    squares = load_images(tmp_path / "x.npy", resize=4, resize_mode=mode)[0].images
     assert (squares.shape, squares.dtype) == ((5, 4, 4, 3), images.dtype)
     for image, square in zip(images, squares, strict=True):
         for channel in range(3):

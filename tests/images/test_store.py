@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.fields import options_of
 from r2mae.images import arrays, files
 from r2mae.images.arrays import StoredImages, in_chunks, pick
-from r2mae.images.batches import load_data, mean_colour
+from r2mae.images.batches import load_data, mean_image
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.domain import DOMAIN
@@ -159,7 +159,7 @@ def test_all_images_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch
     watched = Watched(images)
     monkeypatch.setattr(arrays, "CHUNK_BYTES", 7 * 48)
     np.testing.assert_array_equal(np.concatenate(list(in_chunks(watched))), images)
-    np.testing.assert_allclose(mean_colour(watched), mean_colour(images), rtol=1e-12)
+    np.testing.assert_allclose(mean_image(watched), mean_image(images), rtol=1e-12)
     assert watched.most == 7
 
 

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.compare.variants import plan_variants
+from r2mae.compare.runs import plan_variants
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
+from r2mae.images.patches import check_patch
 from r2mae.masking.ratios import LinearDecay
 from r2mae.training.folder import read_json
 
@@ -30,7 +31,7 @@ def test_presets_have_the_recipe(preset: str) -> None:
         pytest.approx(10 / 150),
     )
     assert config.data.resize is not None
-    config.model.check_shape((config.data.resize, config.data.resize, 3))
+    check_patch(config.data.resize, config.data.resize, config.model.patch)
     assert type(config).from_dict(config.to_dict()) == config
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from r2mae import cores
 from r2mae.cli.main import main
-from r2mae.domains import checks
+from r2mae.domains import lookup
 from r2mae.errors import UserError
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
@@ -66,6 +66,6 @@ def test_it_is_refused_before_text_is_read(
         assert "give --accumulate" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     # A GPU has memory of its own, and tells of it.
-    monkeypatch.setattr(checks, "_GPU", tmp_path)
+    monkeypatch.setattr(lookup, "_GPU", tmp_path)
     DOMAIN.check(TextConfig.make(data=corpus))
     DOMAIN.check(TextConfig.make(data=corpus, device="cuda:1"))

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from r2mae.domains.base import Domain
+from r2mae.environment import has_fast_bf16
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.batches import ImageBatches
 from r2mae.images.task import PixelTask
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, uniforms
 from r2mae.training.config import DataConfig, MachineConfig, OptimizerConfig, RunConfig
-from r2mae.training.environment import has_fast_bf16
 from r2mae.training.task import Batches, Data
 
 NEEDS_BF16 = pytest.mark.skipif(

@@ -102,8 +102,6 @@ def test_a_run_stores_the_statistics_of_unmasked_images(run: RunFolder) -> None:
     for name, value in statistics_of(whole).items():
         torch.testing.assert_close(value, expected[name])
     torch.testing.assert_close(statistics_of(load(run.path).model), statistics_of(whole))
-    _, _, asked = load_model(run.path, DOMAIN, unmasked=True, bn_statistics=False)
-    torch.testing.assert_close(statistics_of(asked), statistics_of(trained))
 
 
 @pytest.mark.slow

@@ -29,10 +29,9 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from r2mae.cells.baselines import log_normalized_expression, pca_embedding
-from r2mae.cells.batches import split_data
+from r2mae.cells.batches import embed_rows, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
-from r2mae.cells.embed import embed_rows
 from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.cells.table import CellTable, load_cells

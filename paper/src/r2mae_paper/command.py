@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from r2mae.cli.early import loading
-from r2mae.cli.parsing import HELP, Parser, parser_of
+from r2mae.cli.parsing import HELP, Parser, loading, parser_of
 from r2mae.compare.cluster_options import ClusterFlags
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument, option

@@ -11,12 +11,10 @@ import pandas as pd
 import torch
 from jaxtyping import Float32, Int64
 
-from r2mae.cells.batches import split_data
+from r2mae.cells.batches import batches_of, embed_rows, split_data
 from r2mae.cells.config import LEAST_STEPS, CellsConfig, CellsDataConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.embed import batches_of, embed_rows
-from r2mae.cells.sources import IN_MEMORY, RAW, named_layer
-from r2mae.cells.table import CellTable, align_batches, load_cells, log_notes, with_batches
+from r2mae.cells.table import IN_MEMORY, RAW, CellTable, align_batches, load_cells, log_notes, named_layer, with_batches
 from r2mae.cells.trained import InMemoryDomain, QueryDomain, TrainedModel, load_trained, save_trained
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 _SETUP = "r2mae_setup"
 _KEPT = ("n_hidden", "n_latent", "seed", "mask_input", "norm", "layer", "batch_key", "labels")
 _NOT_OF_TRAINING = {*vars(CellsDataConfig()), *_KEPT, "data", "model", "preset", "epochs"} - {"source", "seed"}
+_OF_PROBES = ("exclude", "only", "auroc_labels", "test_donors", "max_cells")
 _INSTEAD = {"epochs": "max_epochs", "validation": "train_size, which is 1 - validation"}
 
 
@@ -360,13 +359,10 @@ class MaskedAutoencoder:
         labels: str | Iterable[str] | None = None,
         regress: str | Iterable[str] = (),
         donor_key: str | None = None,
-        exclude: str | Iterable[str] = (),
-        only: str | Iterable[str] = (),
-        auroc_labels: str | Iterable[str] = (),
-        test_donors: float = 0.4,
         intervals: bool = True,
         transform_batch: str | None = None,
         batch_size: int = 2048,
+        **options: Any,
     ) -> dict[str, float]:
         """Measure how well linear probes of the representation predict columns of obs.
 
@@ -381,15 +377,11 @@ class MaskedAutoencoder:
         donor_key : str, optional
             Column with the donor: probes are trained on some donors and tested on others. Without it, training and
             test cells share donors, and scores are too high.
-        exclude, only : str or iterable of str
-            Cells that the probes omit, or the only cells that they use, as column=value. The form
-            label:column=value applies to the probe of one label alone.
-        auroc_labels : str or iterable of str
-            Labels that count in ``score`` with AUROC instead of balanced accuracy and macro F1.
-        test_donors : float
-            Fraction of the donors whose cells are test cells.
         intervals : bool
             If donors are known, also return the limits of a bootstrap over test donors.
+        **options
+            Other fields of :class:`~r2mae.cells.config.CellsDataConfig` that concern probes: `exclude`, `only`,
+            `auroc_labels`, `test_donors` and `max_cells`.
 
         Returns
         -------
@@ -408,16 +400,9 @@ class MaskedAutoencoder:
         named = self._config.data.labels if labels is None else _names_of(labels)
         if not named and not _names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
-        config = self._config.replace(
-            labels=named,
-            regress=_names_of(regress),
-            donor_key=donor_key,
-            exclude=_names_of(exclude),
-            only=_names_of(only),
-            auroc_labels=_names_of(auroc_labels),
-            test_donors=test_donors,
-            max_cells=(),
-        )
+        probes = {name: CellsConfig.default_of(name) for name in _OF_PROBES}
+        probes |= {name: _names_of(value) if isinstance(value, str) else value for name, value in options.items()}
+        config = self._config.replace(labels=named, regress=_names_of(regress), donor_key=donor_key, **probes)
         table = self._mapped_table(adata, transform_batch)
         log_notes(replace(table, notes=check_probes(table, config)))
 

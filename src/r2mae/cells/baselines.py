@@ -20,12 +20,13 @@ from r2mae.cells.donors import probe_cells
 from r2mae.cells.evaluate import (
     LOSS_RATIOS,
     TARGET_SUM,
+    by_ratio,
     embedded_rows,
     evaluate_embedding,
     masked_gene_losses,
     reconstruction_scores,
 )
-from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
+from r2mae.cells.table import memory_limit, opened, path_of, read_element, read_obs
 from r2mae.cells.task import CSR, CountModel, GeneTask, dense
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.gaussian import GaussianConditionalMean
@@ -211,13 +212,12 @@ def _imputation_scores(
         expected = GaussianExpression(fitted, model.logits.exp())
         return reconstruction_scores(expected, genes, data.validation, logged=True)
     losses = masked_gene_losses(GeneTask(genes), model, data.validation, items=items)
-    scores = {"masked_loss": float(np.mean(losses))}
-    scores |= {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
 
     def mean_of(batch: CSR, hidden: Tensor) -> Tensor:
         return mean_log.expand(len(batch["batch"]), -1)
 
-    return scores | reconstruction_scores(mean_of, genes, data.validation, logged=True)
+    reconstructed = reconstruction_scores(mean_of, genes, data.validation, logged=True)
+    return by_ratio("masked_loss", LOSS_RATIOS, losses) | reconstructed
 
 
 @contextmanager
@@ -242,16 +242,8 @@ def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
     the encoder (ours has one). The weight of the Kullback-Leibler term rises to one over 400 epochs, or over the whole
     training if that is shorter; otherwise the term would have little effect. scvi-tools seeds the global generators of
     NumPy and torch.
-
-    Raises
-    ------
-    UserError
-        If scvi-tools is not installed.
     """
-    try:
-        import scvi
-    except ImportError:
-        raise UserError("scVI needs scvi-tools: pip install 'r2mae[scvi]', or omit the baseline scvi") from None
+    import scvi
     from anndata import AnnData
     from pandas import Categorical, DataFrame
 

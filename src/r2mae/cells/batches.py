@@ -1,21 +1,31 @@
 """The cells of a run, and mini-batches of them in CSR form, which the task makes dense on the device."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float32, Int64
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.counts import ENTRY
-from r2mae.cells.donors import check_probes, rule_columns
-from r2mae.cells.table import CellTable, check_columns, load_cells
+from r2mae.cells.donors import check_probes
+from r2mae.cells.sets import SET_DEFAULTS
+from r2mae.cells.table import CellTable, check_columns, load_cells, log_notes
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, Data
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
+
+if TYPE_CHECKING:
+    from r2mae.cells.task import CountModel, GeneTask
+
+_BATCH = 2048
+# Fields of a configuration that name columns and layers of a file.
+_FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 
 class CellBatches(Batches):
@@ -24,9 +34,6 @@ class CellBatches(Batches):
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
         self.counts, self._batch = table.counts, table.batch
         self.rows = rows
-
-    def __repr__(self) -> str:
-        return f"CellBatches({len(self):,} cells)"
 
     def __len__(self) -> int:
         """Return the number of cells."""
@@ -100,9 +107,6 @@ class CellData(Data):
     validation: CellBatches | None
     architecture: dict[str, Any]
 
-    def __repr__(self) -> str:
-        return f"CellData({self.table!r}, train={self.train!r}, validation={self.validation!r})"
-
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on cells and genes that were omitted or filled in."""
@@ -123,7 +127,7 @@ def load_data(config: CellsConfig) -> CellData:
         layer=config.data.layer,
         batch_key=config.data.batch_key,
         donor_key=config.data.donor_key,
-        columns=columns_of(config),
+        columns=(*config.data.labels, *config.data.regress),
         n_top_genes=config.data.n_top_genes,
         min_genes=config.data.min_genes,
     )
@@ -144,15 +148,18 @@ def _note_on_length(config: CellsConfig, cells: int) -> tuple[str, ...]:
     )
 
 
-def columns_of(config: CellsConfig) -> tuple[str, ...]:
-    """Return the columns of obs that probes and their rules use, as far as the configuration alone tells."""
-    return (*config.data.labels, *config.data.regress, *rule_columns(config))
-
-
 def load_other_data(
-    config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
+    config: CellsConfig,
+    source: str,
+    architecture: Mapping[str, Any],
+    *,
+    transform_batch: str | None = None,
+    layer: str | None = None,
 ) -> tuple[CellsConfig, CellData]:
-    """Read external cells, mapped onto the genes and batches of a run. All of them are validation cells.
+    """Read external cells, mapped onto a model's genes and batches by name. All of them are validation cells.
+
+    Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors of
+    these cells. `transform_batch` and `layer` are as in :func:`embed_source`.
 
     Probes that are impossible for these cells are omitted with a note, so that everything else can be measured: those
     of columns that obs lacks, or that have fewer than two values. If the donor column or a column of a rule is missing,
@@ -170,7 +177,11 @@ def load_other_data(
     UserError
         As :func:`r2mae.cells.table.load_cells`.
     """
-    own = config.data
+    fields: dict[str, Any] = {}
+    if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
+        fields = {name: SET_DEFAULTS[source].get(name, CellsConfig.default_of(name)) for name in _FILE_FIELDS}
+    config = config.replace(data=source, **fields, **({} if layer is None else {"layer": layer}))
+    genes, batches, own = tuple(architecture["genes"]), tuple(architecture["batches"]), config.data
     table = load_cells(
         own.source, layer=own.layer, batch_key=own.batch_key, genes=genes, batches=batches,
         transform_batch=transform_batch,
@@ -183,7 +194,7 @@ def load_other_data(
             lacks[column] = str(error).removeprefix(f"{table.name}: ")
     config = _without_probes(config, lacks)
     notes = (*table.notes, *(f"{name}: no probe, as {lack}" for name, lack in lacks.items()))
-    notes += check_columns(table, None, config.data.donor_key, columns_of(config))
+    notes += check_columns(table, None, config.data.donor_key, (*config.data.labels, *config.data.regress))
     table = replace(table, notes=notes + check_probes(table, config))
     cells = CellBatches(table)
     return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
@@ -221,3 +232,66 @@ def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsC
         "batches": list(batches),
         **settings,
     }
+
+
+def batches_of(
+    table: CellTable, device: torch.device, size: int = _BATCH, rows: Int64[np.ndarray, " n"] | None = None
+) -> Iterator[dict[str, Tensor]]:
+    """Yield a table's cells (or some of them) in order, on the device."""
+    batches = CellBatches(table, rows)
+    for first in range(0, len(batches), size):
+        indices = np.arange(first, min(first + size, len(batches)))
+        yield to_device(batches.batch(indices, EVALUATION_KEY.rows(first)), device)
+
+
+def embed_rows(
+    task: "GeneTask",
+    model: "CountModel",
+    table: CellTable,
+    rows: Int64[np.ndarray, " n"] | None = None,
+    size: int = _BATCH,
+) -> Float32[np.ndarray, "n latent"]:
+    """Embed cells of a table (by default all), without a mask, `size` cells at a time.
+
+    The table's batches must be numbered as in the model.
+    """
+    device = next(model.parameters()).device
+    hidden = torch.from_numpy(table.missing).to(device) if len(table.missing) else None
+    with evaluating(model), torch.no_grad():
+        parts = [task.embed(model, batch, hidden).float().cpu() for batch in batches_of(table, device, size, rows)]
+    return torch.cat(parts).numpy()
+
+
+def embed_source(
+    config: CellsConfig,
+    task: "GeneTask",
+    model: "CountModel",
+    source: str,
+    *,
+    transform_batch: str | None = None,
+    layer: str | None = None,
+) -> dict[str, np.ndarray]:
+    """Embed the cells of a named set or path: `embedding`, `cells` (their names), and each label column that exists.
+
+    `transform_batch` is as in :func:`r2mae.cells.table.align_batches`; `layer` is by default that of the run.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.cells.table.load_cells`.
+    """
+    data = config.data if layer is None else replace(config.data, layer=layer)
+    mapped = load_cells(
+        source, layer=data.layer, batch_key=data.batch_key, genes=model.gene_names, batches=model.batch_names,
+        transform_batch=transform_batch,
+    )  # fmt: skip
+    table = log_notes(mapped)
+    copied = (*data.labels, *data.regress, *filter(None, (data.donor_key,)))
+    arrays: dict[str, np.ndarray] = {
+        "embedding": embed_rows(task, model, table),
+        "cells": table.obs.index.to_numpy().astype(str),
+    }
+    for column in copied:
+        if column in table.obs:
+            arrays[column] = table.obs[column].astype(str).to_numpy().astype(str)
+    return arrays

@@ -25,7 +25,7 @@ from r2mae.files import sync
 from r2mae.fingerprint import files_below
 
 if TYPE_CHECKING:
-    from r2mae.cells.sources import Source
+    from r2mae.cells.table import Source
 
 Rows = Int64[np.ndarray, " rows"]
 Place = tuple[Path, str, int]

@@ -17,7 +17,6 @@ from r2mae.domains.options import (
     Evaluation,
     Exporter,
     FigureColumns,
-    LoadedStatistics,
     as_in_run,
 )
 from r2mae.errors import UserError
@@ -33,12 +32,9 @@ if TYPE_CHECKING:
 
     from r2mae.cells.batches import CellData
     from r2mae.cells.task import CountModel, GeneTask
-    from r2mae.evaluation.items import ItemRecorder
     from r2mae.training.initial import Origin
 
 _PAPER = {"n_hidden": 2000, "n_latent": 1000, "batch_size": 400, "weight_decay": 1e-4}
-# Fields of a configuration that name columns and layers of a file.
-_FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Mapped:
 
 def _write_h5ad(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
     """Write the source with ``.obsm["X_r2mae"]`` as .h5ad."""
-    from r2mae.cells.embed import write_h5ad
+    from r2mae.cells.table import write_h5ad
 
     write_h5ad(output, arrays, source)
 
@@ -108,7 +104,6 @@ class CellsDomain(Domain):
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
-            loading=LoadedStatistics,
         ),
         baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
         example="cells.h5ad --batch-key batch",
@@ -121,7 +116,7 @@ class CellsDomain(Domain):
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of the file, or for a named set with a checksum its name."""
-        from r2mae.cells.sources import path_of
+        from r2mae.cells.table import path_of
         from r2mae.fingerprint import fingerprint
 
         known = config.data.source in SETS and all(file.sha256 for file in SETS[config.data.source].files)
@@ -129,7 +124,7 @@ class CellsDomain(Domain):
 
     def check_source(self, config: CellsConfig) -> None:
         """Refuse data that do not exist, without importing torch or anndata."""
-        from r2mae.cells.sources import path_of
+        from r2mae.cells.table import path_of
 
         path_of(config.data.source)
 
@@ -140,13 +135,32 @@ class CellsDomain(Domain):
             check_init(config)
 
     def load_initial_weights(self, config: CellsConfig, model: "nn.Module") -> "Origin | None":
-        """Load the weights that `init` names into a fresh model."""
+        """Let a fresh model begin with the weights of the run that `init` names; refuse one with none of its genes."""
         if config.init is None:
             return None
-        from r2mae.cells.trained import load_initial_weights
+        from r2mae.cells.table import listed
+        from r2mae.cells.task import CountModel, copy_weights
+        from r2mae.training.initial import Origin
+        from r2mae.training.saving import load_model
 
         check_init(config)
-        return load_initial_weights(config, model)
+        assert isinstance(model, CountModel)
+        folder = RunFolder(str(config.init))
+        _, _, other = load_model(folder.path, self)
+        new = sorted({*model.gene_names} - {*other.gene_names})
+        number = len(model.gene_names)
+        if len(new) == number:
+            raise UserError(
+                f"{folder.path} (init) has none of the run's genes (its first is {other.gene_names[0]!r}, the first "
+                f"here {model.gene_names[0]!r}): name genes in var_names as there"
+            )
+        copy_weights(model, other)
+        notes = [f"it has {number - len(new):,} of the run's {number:,} genes"]
+        if new:
+            notes.append(f"new genes, with random weights: {listed(new)}")
+        if len(model.batch_names) > 1 and (new := sorted({*model.batch_names} - {*other.batch_names})):
+            notes.append(f"new batches, with the mean weights of its batches: {listed(new)}")
+        return Origin(folder.path, (folder.weights,), "r2mae", tuple(notes))
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
@@ -174,37 +188,17 @@ class CellsDomain(Domain):
             raise UserError("this model has no batch statistics: omit --bn-statistics")
         return evaluate(config, task, model, data, **options)
 
-    def load_other_data(
-        self,
-        config: CellsConfig,
-        source: str,
-        architecture: Mapping[str, Any],
-        *,
-        transform_batch: str | None = None,
-        layer: str | None = None,
-    ) -> "tuple[CellsConfig, CellData]":
-        """Read external cells for :meth:`evaluate`, mapped onto the model's genes and batches by name.
-
-        Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors
-        of these cells. A probe that is impossible for them is omitted with a note. Reconstruction is measured on all
-        cells. `transform_batch` and `layer` are as in :meth:`embed`.
-        """
+    def load_other_data(self, *arguments: Any, **options: Any) -> "tuple[CellsConfig, CellData]":
+        """Read external cells for :meth:`evaluate`; see :func:`r2mae.cells.batches.load_other_data`."""
         from r2mae.cells.batches import load_other_data
 
-        own: dict[str, Any] = {}
-        if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
-            own = {name: CellsConfig.default_of(name) for name in _FILE_FIELDS}
-            own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _FILE_FIELDS}
-        config = config.replace(data=source, **own)
-        config = config if layer is None else config.replace(layer=layer)
-        genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return load_other_data(config, genes, batches, transform_batch)
+        return load_other_data(*arguments, **options)
 
     default_baselines = ("mean",)
 
     def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
         """Return :data:`BASELINES` and the keys of the file's ``.obsm``; mean and gaussian need validation cells."""
-        from r2mae.cells.sources import opened, path_of
+        from r2mae.cells.table import opened, path_of
 
         with opened(path_of(config.data.source)) as store:
             stored = tuple(str(key) for key in store.get("obsm", {}))
@@ -231,19 +225,11 @@ class CellsDomain(Domain):
         both = config.evaluation.bn_statistics == "both"
         return ("masked_loss", AS_TRAINED + "masked_loss") if both else ("masked_loss",)
 
-    def score_baseline(
-        self,
-        config: CellsConfig,
-        name: str,
-        data: "CellData",
-        *,
-        items: "ItemRecorder | None" = None,
-        **options: Any,
-    ) -> dict[str, float]:
+    def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
         """Measure a baseline by those scores of :meth:`evaluate` that it can have."""
         from r2mae.cells.baselines import baseline_scores
 
-        return baseline_scores(data.table, config, name, items=items, **options)
+        return baseline_scores(data.table, config, name, **options)
 
     exporters = (Exporter(".h5ad", _write_h5ad), NPZ)
 
@@ -254,28 +240,15 @@ class CellsDomain(Domain):
 
     def annotations(self, source: str) -> "pd.DataFrame":
         """Return obs of a file, without its counts."""
-        from r2mae.cells.sources import read_obs
+        from r2mae.cells.table import read_obs
 
         return read_obs(source)
 
-    def embed(
-        self,
-        config: CellsConfig,
-        task: "GeneTask",
-        model: "CountModel",
-        source: str,
-        *,
-        transform_batch: str | None = None,
-        layer: str | None = None,
-    ) -> "dict[str, np.ndarray]":
-        """Embed the cells of a file, mapped onto the training genes and batches.
+    def embed(self, *arguments: Any, **options: Any) -> "dict[str, np.ndarray]":
+        """Embed the cells of a file; see :func:`r2mae.cells.batches.embed_source`."""
+        from r2mae.cells.batches import embed_source
 
-        The encoder uses `transform_batch` for cells whose batch is unknown to the model. `layer` is the layer with the
-        counts of this file ("X" for X), by default that of the run.
-        """
-        from r2mae.cells.embed import embed_source
-
-        return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
+        return embed_source(*arguments, **options)
 
 
 DOMAIN = CellsDomain()

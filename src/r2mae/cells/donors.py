@@ -90,18 +90,13 @@ def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
         codes[kept] = inverse
     strata = _stratum_of_donors(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
-    test = choose_test_donors(names, strata, config.data.test_donors, key)
+    test = choose_test_donors(strata, config.data.test_donors, key)
     return DonorSplit(names, codes, test, config.data.donor_key is not None, notes, rules)
 
 
-def choose_test_donors(
-    names: Sequence[str], strata: Sequence[str], test_fraction: float, key: Key
-) -> Bool[np.ndarray, " donors"]:
-    """Choose the test donors, in about the same proportion in every stratum.
-
-    `names` and `strata` have an entry for each donor; `test_fraction` is that of the donors.
-    """
-    n = len(names)
+def choose_test_donors(strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
+    """Choose the test donors, a fraction of all, in about the same proportion in every stratum (one for each donor)."""
+    n = len(strata)
     wanted = min(max(int(np.floor((1 - test_fraction) * n + 1e-9)), 1), n - 1) if n > 1 else n
     values, stratum = np.unique(np.asarray(strata, dtype=str), return_inverse=True)
     size = np.bincount(stratum, minlength=len(values))
@@ -230,12 +225,6 @@ def rules_of(table: CellTable, config: CellsConfig) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def rule_columns(config: CellsConfig) -> tuple[str, ...]:
-    """Return the columns in rules for all probes. In other rules, only the table shows which part is the column."""
-    named = [entry.partition("=")[0] for entry in (*config.data.exclude, *config.data.only)]
-    return tuple(name for name in named if ":" not in name)
-
-
 def apply_rules(
     rules: Sequence[Rule], probe: str | None, kept: Bool[np.ndarray, " cells"]
 ) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
@@ -298,8 +287,14 @@ def _choose_probe_cells(
         lack = "known label" if kind == "label" else "number"
         notes.append(f"{column}: {cells_in_words(int((kept & ~known).sum()))} with no {lack} removed")
     kept = kept & known
-    if kind == "label" and split.grouped:
-        kept &= ~_in_single_donor_class(values, split, kept, column, notes)
+    if kind == "label" and split.grouped:  # a class of one donor cannot be in both training and test
+        donors_of = pd.Series(split.codes[kept]).groupby(values[kept]).nunique()
+        rare = donors_of.index[donors_of < 2].to_list()
+        if rare:
+            removed = kept & np.isin(values, rare)
+            kept &= ~removed
+            number = cells_in_words(int(removed.sum()))
+            notes.append(f"{column}: {number} removed of classes in one donor only: {', '.join(rare)}")
     donor_level = split.grouped and _constant_in_donors(values, split.codes, kept)
     on_test = split.test[split.codes]  # code -1 is not kept
     key = Key.root(config.seed).fold("donor cells")
@@ -325,25 +320,11 @@ def _choose_probe_cells(
     )
 
 
-def _in_single_donor_class(
-    values: np.ndarray, split: DonorSplit, kept: Bool[np.ndarray, " cells"], column: str, notes: list[str]
-) -> Bool[np.ndarray, " cells"]:
-    """Return the cells of classes that only one donor has; such a class cannot be in both training and test."""
-    pairs = pd.DataFrame({"value": values[kept], "donor": split.codes[kept]}).drop_duplicates()
-    donors_of = pairs["value"].value_counts()
-    rare = donors_of.index[donors_of < 2].to_numpy()
-    out = kept & np.isin(values, rare)
-    if len(rare):
-        removed = cells_in_words(int(out.sum()))
-        notes.append(f"{column}: {removed} removed of classes in one donor only: {', '.join(sorted(rare))}")
-    return out
-
-
 def _constant_in_donors(
     values: np.ndarray, codes: Int64[np.ndarray, " cells"], kept: Bool[np.ndarray, " cells"]
 ) -> bool:
-    pairs = pd.DataFrame({"donor": codes[kept], "value": values[kept]}).drop_duplicates()
-    return bool(len(pairs)) and not bool(pairs["donor"].duplicated().any())
+    counts = pd.Series(values[kept]).groupby(codes[kept]).nunique()
+    return len(counts) > 0 and bool((counts == 1).all())
 
 
 def _stratum_of_donors(

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int64
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from r2mae.cells.batches import embed_rows
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import ProbeCells, probe_cells
-from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
@@ -50,10 +50,6 @@ _BATCH = 512  # the masks depend on it, as all cells of a mini-batch have the sa
 _RANK_CELLS = 10_000
 Lookup = Callable[[np.ndarray], np.ndarray]
 Expected = Callable[[Mapping[str, Tensor], Tensor], Tensor]
-
-
-def _nothing(ratio: float) -> None:
-    """Prepare nothing."""
 
 
 def evaluate(
@@ -119,8 +115,7 @@ def _masked_scores(
 
         scores = reconstruction_scores(expected, task.genes, data.validation, device=device, prepare=prepare)
         losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
-    named = {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
-    return scores | _finite_scores({"masked_loss": float(np.mean(losses)), **named})
+    return scores | _finite_scores(by_ratio("masked_loss", LOSS_RATIOS, losses))
 
 
 def evaluate_embedding(
@@ -217,7 +212,7 @@ def reconstruction_scores(
     cells: Batches,
     ratios: Sequence[float] = RATIOS,
     device: torch.device | None = None,
-    prepare: Callable[[float], object] = _nothing,
+    prepare: Callable[[float], object] | None = None,
     *,
     logged: bool = False,
 ) -> dict[str, float]:
@@ -265,7 +260,8 @@ def reconstruction_scores(
         batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
         measured = log_normalized(batch, genes)
         for number, ratio in enumerate(ratios):
-            prepare(ratio)
+            if prepare is not None:
+                prepare(ratio)
             hidden = column_mask(genes, ratio, key.fold(number, first), device=device).nonzero()[:, 0]
             predicted, truth = expected(batch, hidden)[:, hidden], measured[:, hidden]
             by_gene[number].add(hidden, predicted if logged else (TARGET_SUM * predicted).log1p(), truth)
@@ -273,12 +269,15 @@ def reconstruction_scores(
             r = r[r.isfinite()]
             sums[number] += float(r.double().sum())
             counts[number] += len(r)
-    scores: dict[str, float] = {}
     by_cell = np.divide(sums, counts, out=np.full(len(ratios), np.nan), where=counts > 0)
-    for name, values in (("reconstruction_r", by_cell), ("gene_r", [moments.mean_r() for moments in by_gene])):
-        scores |= {name: float(np.mean(values))}
-        scores |= {f"{name}_{ratio:g}": float(value) for ratio, value in zip(ratios, values, strict=True)}
-    return _finite_scores(scores)
+    genewise = by_ratio("gene_r", ratios, [moments.mean_r() for moments in by_gene])
+    return _finite_scores(by_ratio("reconstruction_r", ratios, by_cell) | genewise)
+
+
+def by_ratio(name: str, ratios: Sequence[float], values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Name a score at several ratios, and its mean over them."""
+    named = {f"{name}_{ratio:g}": float(value) for ratio, value in zip(ratios, values, strict=True)}
+    return {name: float(np.mean(values)), **named}
 
 
 class _GeneMoments:
@@ -320,7 +319,7 @@ def masked_gene_losses(
     model: CountModel,
     cells: Batches,
     ratios: Sequence[float] = LOSS_RATIOS,
-    prepare: Callable[[float], object] = _nothing,
+    prepare: Callable[[float], object] | None = None,
     items: ItemRecorder | None = None,
 ) -> list[float]:
     """Return the mean loss of hidden genes at each ratio, in nats, on masks that are the same for every model.
@@ -340,7 +339,8 @@ def masked_gene_losses(
                 first = int(rows[0])
                 batch = to_device(read.batch(rows, EVALUATION_KEY.rows(first)), device)
                 for number, ratio in enumerate(ratios):
-                    prepare(ratio)
+                    if prepare is not None:
+                        prepare(ratio)
                     corrupted = task.corrupt(batch, ratio, key.fold(number, draw, first))
                     losses = task.losses(task.forward(model, corrupted), corrupted)
                     sums[number] += float(losses.sum().double())

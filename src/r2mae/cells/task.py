@@ -18,10 +18,12 @@ grows. At x = 0 only −θ·log(1 + e^d) remains, and most counts of single cell
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor, nn
@@ -92,6 +94,37 @@ class CountModel(nn.Module, ABC):
         decoder_batch: Int64[Tensor, " cells"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
         """Return the logits and the representation; the decoder may be given another batch than the encoder."""
+
+
+@torch.no_grad()
+def copy_weights(model: CountModel, other: CountModel) -> None:
+    """Give a fresh model, on the CPU, the weights of another one of the same sizes.
+
+    Those of genes that the other lacks stay as they are. Those of batches that it lacks become the mean of its batches.
+    A model of one batch has no weights for it: as the new model, it gets those of the other in its bias.
+    """
+    own, given = model.state_dict(), {name: values.cpu() for name, values in other.state_dict().items()}
+    genes, batches = places_of(model.gene_names, other.gene_names), places_of(model.batch_names, other.batch_names)
+    for name, values in given.items():
+        if name in model.gene_rows:
+            own[name][genes >= 0] = values[genes[genes >= 0]]
+        elif name not in model.batch_rows:
+            own[name].copy_(values)
+    for name in model.batch_rows:
+        if name in given:
+            rows = given[name]
+            rows = torch.where(torch.from_numpy(batches[:, None] >= 0), rows[batches], rows.mean(0))
+            if name in own:
+                own[name].copy_(rows)
+            else:
+                own[name.replace(".batch", ".bias")].add_(rows[0])
+        elif name in own:
+            own[name].zero_()
+
+
+def places_of(names: Sequence[str], of: Sequence[str]) -> Int64[np.ndarray, " names"]:
+    """Return the place of each name among others; −1 if it is not there."""
+    return pd.Index(of).get_indexer(pd.Index(names)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -261,8 +294,8 @@ class GeneTask(Task[Any, "CountModel"]):
     ) -> Float[Tensor, "cells width"]:
         """Return the representation of unmasked cells; `hidden` are indices of genes that were not measured."""
         mask_argument = {"hidden": hidden} if self.mask_input and hidden is not None else {}
-        latent: Tensor = model.encode(self._log_counts(batch), batch["batch"], **mask_argument)
-        return latent
+        encode: Callable[..., Tensor] = model.encode
+        return encode(self._log_counts(batch), batch["batch"], **mask_argument)
 
     def _log_counts(
         self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None

@@ -1,8 +1,7 @@
-"""Trained models: saved and loaded as run folders, as the beginning of others, and with new batches (scArches)."""
+"""Trained models: saved and loaded as run folders, and with new batches added, in the manner of scArches."""
 
 import hashlib
 import tempfile
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from jaxtyping import Int64
 from safetensors import safe_open
 from torch import nn
 
@@ -21,11 +19,10 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
 from r2mae.cells.domain import DOMAIN, CellsDomain, check_run_of_cells
 from r2mae.cells.table import CellTable, listed
-from r2mae.cells.task import CountModel, CountOutput, GeneTask, MaskedGenes
+from r2mae.cells.task import CountModel, CountOutput, GeneTask, MaskedGenes, copy_weights, places_of
 from r2mae.errors import UserError
 from r2mae.files import sync
 from r2mae.training.folder import RunFolder
-from r2mae.training.initial import Origin
 from r2mae.training.metrics import COLUMNS, read_metrics
 from r2mae.training.saving import load_model, save_model
 from r2mae.training.task import ParameterGroup
@@ -100,63 +97,6 @@ def load_trained(path: Path, domain: CellsDomain, *, device: str = "cpu") -> Tra
     return TrainedModel(config, task, model, history, as_trained)
 
 
-def load_initial_weights(config: CellsConfig, model: CountModel) -> Origin:
-    """Let a fresh model begin with the weights of the run that `init` names.
-
-    Raises
-    ------
-    UserError
-        If that run has none of the genes of this one.
-    """
-    folder = RunFolder(str(config.init))
-    _, _, other = load_model(folder.path, DOMAIN)
-    new = sorted({*model.gene_names} - {*other.gene_names})
-    number = len(model.gene_names)
-    if len(new) == number:
-        raise UserError(
-            f"{folder.path} (init) has none of the run's genes (its first is {other.gene_names[0]!r}, the first here "
-            f"{model.gene_names[0]!r}): name genes in var_names as there"
-        )
-    copy_weights(model, other)
-    notes = [f"it has {number - len(new):,} of the run's {number:,} genes"]
-    if new:
-        notes.append(f"new genes, with random weights: {listed(new)}")
-    if len(model.batch_names) > 1 and (new := sorted({*model.batch_names} - {*other.batch_names})):
-        notes.append(f"new batches, with the mean weights of its batches: {listed(new)}")
-    return Origin(folder.path, (folder.weights,), "r2mae", tuple(notes))
-
-
-@torch.no_grad()
-def copy_weights(model: CountModel, other: CountModel) -> None:
-    """Give a fresh model, on the CPU, the weights of another one of the same sizes.
-
-    Those of genes that the other lacks stay as they are. Those of batches that it lacks become the mean of its batches.
-    A model of one batch has no weights for it: as the new model, it gets those of the other in its bias.
-    """
-    own, given = model.state_dict(), {name: values.cpu() for name, values in other.state_dict().items()}
-    genes, batches = _places(model.gene_names, other.gene_names), _places(model.batch_names, other.batch_names)
-    for name, values in given.items():
-        if name in model.gene_rows:
-            own[name][genes >= 0] = values[genes[genes >= 0]]
-        elif name not in model.batch_rows:
-            own[name].copy_(values)
-    for name in model.batch_rows:
-        if name in given:
-            rows = given[name]
-            rows = torch.where(torch.from_numpy(batches[:, None] >= 0), rows[batches], rows.mean(0))
-            if name in own:
-                own[name].copy_(rows)
-            else:
-                own[name.replace(".batch", ".bias")].add_(rows[0])
-        elif name in own:
-            own[name].zero_()
-
-
-def _places(names: Sequence[str], of: Sequence[str]) -> Int64[np.ndarray, " names"]:
-    """Return the place of each name among others; −1 if it is not there."""
-    return pd.Index(of).get_indexer(pd.Index(names)).astype(np.int64)
-
-
 class InMemoryDomain(CellsDomain):
     """The domain for cells in memory, identified by a hash of their counts instead of a file's."""
 
@@ -219,7 +159,7 @@ class QueryDomain(InMemoryDomain):
             why = f"knows the batches {listed(table.batches)}" if len(known) > 1 else "has no batch covariate"
             raise UserError(f"the model {why}: there is nothing to train; use MaskedAutoencoder.load(folder, adata)")
         batches = (*known, *new)
-        batch = _places(table.batches, batches)[table.batch]
+        batch = places_of(table.batches, batches)[table.batch]
         cells, genes = np.flatnonzero(batch >= len(known)), np.delete(np.arange(len(table.genes)), table.missing)
         if len(cells) < 2 or len(genes) < 2:
             raise UserError(

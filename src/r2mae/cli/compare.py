@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.configs import config_parser, print_config
-from r2mae.cli.early import loading
+from r2mae.cli.parsing import loading
 from r2mae.compare.cluster_options import ClusterFlags
-from r2mae.domains.checks import check_run
-from r2mae.domains.lookup import get_domain
+from r2mae.domains.lookup import check_run, get_domain
 from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
 from r2mae.fields import option
@@ -72,8 +71,7 @@ class Options(ClusterFlags):
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
     from r2mae.compare.run import start_server
-    from r2mae.compare.runs import runs_of, seeds_of
-    from r2mae.compare.variants import against_label, default_schemes, plan_variants
+    from r2mae.compare.runs import against_label, default_schemes, plan_variants, runs_of, seeds_of
 
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
@@ -149,8 +147,7 @@ def _plan(
     if options.plan_power and options.baselines not in (None, ("none",)):
         raise UserError("plans are made of pretrained variants, so --baselines would be ignored: omit it")
     with loading():
-        from r2mae.compare.estimate import estimate, print_estimate
-        from r2mae.compare.power import plan_power, print_power
+        from r2mae.compare.estimate import estimate, plan_power, print_estimate, print_power
         from r2mae.files import print_json
 
     domain = get_domain(config.domain)

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.config_options import config_options
-from r2mae.cli.early import loading
-from r2mae.cli.parsing import Parser, parser_of, width
-from r2mae.domains.checks import open_run
-from r2mae.domains.lookup import all_domains, import_object
+from r2mae.cli.configs import config_options
+from r2mae.cli.parsing import Parser, loading, parser_of, width
+from r2mae.domains.lookup import all_domains, import_object, open_run
 from r2mae.fields import docstring_part, options_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
-from r2mae.cli.early import loading
-from r2mae.domains.checks import check_output, check_source, open_run
+from r2mae.cli.parsing import loading
+from r2mae.domains.lookup import check_output, check_source, open_run
 from r2mae.errors import UserError
 from r2mae.fields import argument, option
 
@@ -56,7 +56,7 @@ def _offer(domain: "Domain") -> Offer:
 
 def _kinds(domain: "Domain") -> tuple[type, ...]:
     declared = domain.command_line
-    return declared.reading, declared.embedding.options, declared.embedding.loading
+    return declared.reading, declared.embedding.options
 
 
 def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -> int:
@@ -86,8 +86,8 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     with loading():
         from r2mae.training.saving import load_model
 
-    reading, own, loaded = (taken(given, kind) for kind in _kinds(domain))
-    config, task, model = load_model(path, domain, device=options.device, unmasked=True, **loaded)
+    reading, own = (taken(given, kind) for kind in _kinds(domain))
+    config, task, model = load_model(path, domain, device=options.device, unmasked=True)
     arrays = domain.embed(config, task, model, options.data, **reading, **own)
     exporters[output.suffix].write(output, arrays, options.data)
     rows, width = arrays["embedding"].shape

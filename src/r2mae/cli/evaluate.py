@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
-from r2mae.cli.early import loading
-from r2mae.cli.parsing import Parser
-from r2mae.domains.checks import check_source, open_run
+from r2mae.cli.parsing import Parser, loading
+from r2mae.domains.lookup import check_source, open_run
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument, option, options_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
-from r2mae.cli.early import loading
+from r2mae.cli.parsing import loading
 from r2mae.domains.lookup import import_object
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument, option

@@ -4,6 +4,7 @@ import argparse
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import MISSING
 from functools import partial
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import Any, NoReturn, get_args
 
 from r2mae.errors import UserError, nearest
 from r2mae.fields import TRUTHS, ConfigOption, docstring_part, options_of
+from r2mae.training.ranks import is_first
 
 HELP = ("-h", "--help", "--help-all")
 _WIDTH, _INDENT = 118, 26
@@ -158,3 +160,10 @@ def _complete(option: ConfigOption, prefix: str, **_: Any) -> Iterable[str]:
     words = [*option.choices, *suggested, *(("true", "false") if bool in kinds else ())]
     takes_files = option.name in _PATHS or (str in kinds and not words)
     return [*words, *(FilesCompleter()(prefix) if takes_files else ())]
+
+
+def loading(what: str = "torch") -> AbstractContextManager[object]:
+    """Show that libraries are loading, in a line that disappears; of several processes only rank 0 shows it."""
+    from r2mae.terminal import Terminal
+
+    return Terminal(stderr=True, quiet=not is_first()).status(f"loading {what}")

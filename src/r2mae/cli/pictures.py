@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from r2mae.cli.early import loading
-from r2mae.domains.checks import check_output, check_source, open_run
-from r2mae.domains.lookup import all_domains
+from r2mae.cli.parsing import loading
+from r2mae.domains.lookup import all_domains, check_output, check_source, open_run
 from r2mae.errors import UserError
 from r2mae.fields import Range, argument, check_fields, option
 from r2mae.training.config import RunConfig
@@ -95,8 +94,7 @@ def _reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "d
     """
     with loading():
         from r2mae.compare.gather import examples_of
-        from r2mae.compare.runs import SweepRun
-        from r2mae.compare.variants import variant_of
+        from r2mae.compare.runs import SweepRun, variant_of
         from r2mae.training.folder import RunFolder
 
     variants = [variant_of(config) for _, config in runs]

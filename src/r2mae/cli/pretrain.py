@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.cli.configs import config_parser, print_config
-from r2mae.cli.early import loading
-from r2mae.domains.checks import check_run
+from r2mae.cli.parsing import loading
+from r2mae.domains.lookup import check_run
 from r2mae.domains.sources import Sources, make_config
 from r2mae.fields import option
 from r2mae.training.ranks import is_first, is_relaunched

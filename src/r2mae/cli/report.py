@@ -27,7 +27,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the command."""
-    from r2mae.compare.finished import read_shared_fields
+    from r2mae.compare.run_states import read_shared_fields
 
     folders = list(map(Path, options.folders))
     for folder in folders:  # finds mistakes before torch is imported, and before anything is written

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-from r2mae.cli.early import loading
+from r2mae.cli.parsing import loading
 from r2mae.cli.theory_risk import check_folder, user_errors
 from r2mae.errors import UserError
 from r2mae.fields import Range, Size, argument, check_fields, option

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from r2mae.cli.early import loading
+from r2mae.cli.parsing import loading
 from r2mae.cores import available_memory
 from r2mae.errors import UserError
 from r2mae.fields import option

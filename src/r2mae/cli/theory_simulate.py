@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from r2mae.cli import theory_risk
-from r2mae.cli.early import loading
+from r2mae.cli.parsing import loading
 from r2mae.cli.theory_risk import check_memory, problem_of, show, user_errors
 
 _NOTE = "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"

@@ -28,13 +28,10 @@ class ClusterOptions:
         Address of a scheduler that runs ("tcp://host:8786"), or the name of an engine that starts one.
     settings : mapping
         Keyword arguments for the engine.
-    memory : int, optional
-        Bytes that each run may take.
     """
 
     where: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    memory: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +47,11 @@ class ClusterFlags:
         workers there. docs/cluster.md has recipes.
     cluster_config : str, optional
         For slurm and kubernetes: a YAML file with the arguments of SLURMCluster or KubeCluster.
-    run_memory : str, optional
-        Memory of each run, such as 8GB, taken of the resource MEMORY that workers offer.
     """
 
     jobs: int | None = None
     cluster: str | None = option(None, common=False, words=tuple(ENGINES))
     cluster_config: str | None = option(None, common=False, metavar="FILE")
-    run_memory: str | None = option(None, common=False, metavar="SIZE")
 
     def read(self) -> ClusterOptions | None:
         """Return what the options say, or None if there is no cluster.
@@ -67,11 +61,10 @@ class ClusterFlags:
         UserError
             For options that do not go together, a cluster of no known kind, or a missing library.
         """
-        where, config, memory = self.cluster, self.cluster_config, self.run_memory
+        where, config = self.cluster, self.cluster_config
         if where is None:
-            for name, value in (("--cluster-config", config), ("--run-memory", memory)):
-                if value is not None:
-                    raise UserError(f"{name} belongs to --cluster: name the cluster, or omit {name}")
+            if config is not None:
+                raise UserError("--cluster-config belongs to --cluster: name the cluster, or omit --cluster-config")
             return None
         if self.jobs is not None:
             raise UserError(
@@ -84,13 +77,12 @@ class ClusterFlags:
                 f"{nearest(where, ENGINES)}"
             )
         _need("distributed", "cluster")
-        size = None if memory is None else _bytes(memory)
         if where not in ENGINES:
             if config is not None:
                 raise UserError(
                     "--cluster-config is for slurm and kubernetes: the scheduler that runs has its own settings"
                 )
-            return ClusterOptions(where, memory=size)
+            return ClusterOptions(where)
         if config is None:
             known = ", ".join(ENGINES)
             raise UserError(
@@ -100,7 +92,7 @@ class ClusterFlags:
         settings = read_yaml(Path(config), linked=True)
         if type(count := settings.get("n_workers")) is not int or count < 1:
             raise UserError(f"{config}: say how many workers to start, 1 or more (n_workers: 4)")
-        return ClusterOptions(where, settings, size)
+        return ClusterOptions(where, settings)
 
 
 def engine_class(engine: str) -> Any:
@@ -113,15 +105,3 @@ def _need(package: str, extra: str) -> None:
     if find_spec(package) is None:
         library = {"distributed": "Dask"}.get(package, package.replace("_", "-"))
         raise UserError(f"--cluster needs {library}, which is not installed: pip install 'r2mae[{extra}]'")
-
-
-def _bytes(text: str) -> int:
-    from dask.utils import parse_bytes
-
-    try:
-        size = int(parse_bytes(text))
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise UserError(f"--run-memory {text!r} is no amount of memory: say 8GB, for example")
-    return size

@@ -10,7 +10,10 @@ from r2mae.compare.checks import check_data, check_folders, check_sweep, run_mis
 from r2mae.compare.cluster_options import ClusterOptions
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.dask_runner import runner_of
-from r2mae.compare.finished import (
+from r2mae.compare.gather import gather
+from r2mae.compare.measure import check_baselines
+from r2mae.compare.run import Processes
+from r2mae.compare.run_states import (
     check_options_agree,
     finished_runs,
     read_looks,
@@ -18,11 +21,7 @@ from r2mae.compare.finished import (
     shared_differences,
     shared_fields,
 )
-from r2mae.compare.gather import gather
-from r2mae.compare.measure import check_baselines
-from r2mae.compare.run import Processes
-from r2mae.compare.runs import runs_of
-from r2mae.compare.variants import against_label, baseline_variants, default_label, plan_variants
+from r2mae.compare.runs import against_label, baseline_variants, default_label, plan_variants, runs_of
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
@@ -57,7 +56,7 @@ def compare(
     domain : Domain
         Domain of the data.
     schemes, options, ratios
-        See :func:`r2mae.compare.variants.plan_variants`.
+        See :func:`r2mae.compare.runs.plan_variants`.
     baselines : sequence of str
         Baselines to measure in addition, from :meth:`~r2mae.domains.base.Domain.baselines_of`.
     against : float or str, optional

@@ -104,7 +104,7 @@ class DaskRunner:
             from distributed import KilledWorker  # connected() sets what Dask logs before it is imported
 
             versions = _versions()
-            resources = check_workers(client, shared, versions, self.device, self.cluster.memory)
+            resources = check_workers(client, shared, versions, self.device)
             client.subscribe_topic(shared.name, lambda event: progress(*event[1]))
             executor = client.get_executor(pure=False, resources=resources)
 
@@ -213,9 +213,7 @@ def _shared_file(folder: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def check_workers(
-    client: Any, shared: Path, versions: Mapping[str, str], device: str, memory: int | None
-) -> dict[str, float]:
+def check_workers(client: Any, shared: Path, versions: Mapping[str, str], device: str) -> dict[str, float]:
     """Refuse a cluster that cannot compute the runs; return what each run takes of the resources of its worker.
 
     Raises a :class:`UserError` if no worker is fit, or none offers what a run takes.
@@ -226,15 +224,9 @@ def check_workers(
         raise UserError(f"no worker of the cluster can compute the runs; {address}: {reason}")
     offers = [worker["resources"] for worker in client.scheduler_info()["workers"].values()]
     gpu = device.startswith("cuda") or (device == "auto" and any(offer.get("GPU") for offer in offers))
-    taken = {"GPU": 1.0} if gpu else {}
-    if memory is not None:
-        taken["MEMORY"] = float(memory)
-    for name, amount in taken.items():
-        if not any(offer.get(name, 0) >= amount for offer in offers):
-            raise UserError(
-                f"no worker of the cluster offers {name}={amount:.0f}: start workers with --resources {name}=..."
-            )
-    return taken
+    if gpu and not any(offer.get("GPU", 0) >= 1 for offer in offers):
+        raise UserError("no worker of the cluster offers GPU=1: start workers with --resources GPU=1")
+    return {"GPU": 1.0} if gpu else {}
 
 
 @contextmanager

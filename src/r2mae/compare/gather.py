@@ -12,19 +12,17 @@ import pandas as pd
 from jaxtyping import Float
 
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.finished import damaged_results, finished_runs, read_shared_fields
 from r2mae.compare.measure import scores_of
 from r2mae.compare.pictures import check_alike
-from r2mae.compare.runs import SweepRun, data_key
-from r2mae.compare.variants import default_label
+from r2mae.compare.run_states import damaged_results, finished_runs, read_shared_fields
+from r2mae.compare.runs import SweepRun, data_key, default_label
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
+from r2mae.environment import environment
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
-from r2mae.evaluation.items import ItemScores
 from r2mae.masking.ratios import Uniform
 from r2mae.training.config import RunConfig, fields_of
-from r2mae.training.environment import environment
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.metrics import read_metrics
@@ -42,15 +40,18 @@ def gather(
     """Return the comparison of finished runs: scores, curves and ratios, and with `examples` their reconstructions."""
     ordered = ordered_runs(runs)
     trained = [run for run in ordered if not run.variant.baseline]
-    first = _first_seed(trained)
+    finished = Counter(run.seed for run in trained)  # examples are compared within the seed of most variants
+    first = min(finished, key=lambda seed: (-finished[seed], seed))
     seeds = sorted({int(run.seed) for run in runs})
     shown = [run for run in trained if run.seed == first]
     found = examples_of(shown, domain) if examples else None
+    begun = read_initial_weights(RunFolder(trained[0].folder)) if trained else {}
+    items = {(run.variant.label, run.seed): items_of(RunFolder(run.folder)) for run in ordered}
     return Comparison(
         title=Path(base.data.source).name,
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
-        curves=curves_of(trained),
+        curves=pd.concat(map(_curve, trained), ignore_index=True),  # thinned: label, seed, step, losses
         ratios={run.variant.label: _drawn_ratios(run) for run in shown},
         by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run) is not None),
         reconstructions=found or {},
@@ -61,9 +62,9 @@ def gather(
             "rows": _options_by_label(trained),
             **extra,
         },
-        environment=environment() | _initial_weights(trained),
+        environment=environment() | ({INIT: dict(begun)} if begun else {}),
         measured=base.measured_in_words(),
-        items=items_by_run(ordered),
+        items={run: one for run, one in items.items() if one is not None},
     )
 
 
@@ -107,18 +108,6 @@ def _previous_config(out: Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _initial_weights(trained: Sequence[SweepRun]) -> dict[str, Any]:
-    """Return the record of the initial weights of all variants; empty for fresh weights."""
-    record = read_initial_weights(RunFolder(trained[0].folder)) if trained else {}
-    return {INIT: dict(record)} if record else {}
-
-
-def _first_seed(trained: Sequence[SweepRun]) -> int:
-    """Return the seed with the most finished variants, the lowest of several: examples are compared within a seed."""
-    counts = Counter(run.seed for run in trained)
-    return min(counts, key=lambda seed: (-counts[seed], seed))
-
-
 def _per_sample_ratios(run: SweepRun) -> Uniform | None:
     """Return the distribution of a run's ratios if every sample has its own ratio; else None."""
     ratio = run.variant.config.scheme.make().ratio
@@ -146,14 +135,18 @@ def _config_fields(base: RunConfig) -> dict[str, Any]:
 
 def _options_by_label(trained: Sequence[SweepRun]) -> dict[str, dict[str, Any]]:
     """Return for every variant its scheme's options with the values used, and the names of the options given."""
-    first = {run.variant.label: run for run in reversed(trained)}
-    return {label: _used_options(first[label].variant.config.scheme) for label in reversed(first)}
-
-
-def _used_options(scheme: SchemeSpec) -> dict[str, Any]:
-    # The label of a fixed-ratio variant contains the ratio.
-    given = [name for name in scheme.given if not (scheme.kind.per_ratio and name == "ratio")]
-    return {"scheme": scheme.name, **scheme.options, "given": given}
+    schemes: dict[str, SchemeSpec] = {}
+    for run in trained:
+        schemes.setdefault(run.variant.label, run.variant.config.scheme)
+    return {
+        # The label of a fixed-ratio variant contains the ratio.
+        label: {
+            "scheme": one.name,
+            **one.options,
+            "given": [name for name in one.given if not (one.kind.per_ratio and name == "ratio")],
+        }
+        for label, one in schemes.items()
+    }
 
 
 def ordered_runs(runs: Sequence[SweepRun]) -> list[SweepRun]:
@@ -164,30 +157,13 @@ def ordered_runs(runs: Sequence[SweepRun]) -> list[SweepRun]:
 
 def table_of(runs: Sequence[SweepRun]) -> pd.DataFrame:
     """Return one line per run: label, the variant's values, seed, seconds of training, and scores."""
-    return pd.DataFrame([_line(run) for run in runs])
-
-
-def curves_of(trained: Sequence[SweepRun]) -> pd.DataFrame:
-    """Return thinned training curves: label, seed, step, loss, validation_loss."""
-    return pd.concat([_curve(run) for run in trained], ignore_index=True)
-
-
-def items_by_run(runs: Sequence[SweepRun]) -> dict[tuple[str, int], ItemScores]:
-    """Return the scores of single test items by label and seed, for the runs that have some."""
-    found = {(run.variant.label, run.seed): items_of(RunFolder(run.folder)) for run in runs}
-    return {run: items for run, items in found.items() if items is not None}
-
-
-def _line(run: SweepRun) -> dict[str, Any]:
-    folder = RunFolder(run.folder)
-    variant = run.variant
-    return {
-        "label": variant.label,
-        **variant.values,
-        "seed": run.seed,
-        "seconds": float((folder.results or {}).get("seconds") or np.nan),
-        **scores_of(folder),
-    }
+    lines = []
+    for run in runs:
+        folder = RunFolder(run.folder)
+        seconds = float((folder.results or {}).get("seconds") or np.nan)
+        own = {"label": run.variant.label, **run.variant.values, "seed": run.seed, "seconds": seconds}
+        lines.append({**own, **scores_of(folder)})
+    return pd.DataFrame(lines)
 
 
 def metrics_of(run: SweepRun) -> pd.DataFrame:

@@ -82,14 +82,11 @@ class Embedding:
         Dataclass with the options of :meth:`~r2mae.domains.base.Domain.embed`, in addition to the reading options.
     examples : tuple of str
         Examples of arguments of ``r2mae embed``.
-    loading : type
-        Dataclass with options of :func:`r2mae.training.saving.load_model`, such as :class:`LoadedStatistics`.
     """
 
     help: str = ""
     options: type = NoOptions
     examples: tuple[str, ...] = ()
-    loading: type = NoOptions
 
 
 @dataclass(frozen=True)
@@ -171,20 +168,6 @@ def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) ->
 
 
 NPZ = Exporter(".npz", _write_npz, replaces=True)
-
-
-@dataclass(frozen=True)
-class LoadedStatistics:
-    """Options of loading models with batch normalisation.
-
-    Parameters
-    ----------
-    bn_statistics : bool, optional
-        With batch normalisation: use the statistics that the run re-estimated on unmasked inputs (yes), or those of
-        training (no); by default as in the run.
-    """
-
-    bn_statistics: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from r2mae.evaluation.attributes import AttributeHead, AttributeScores, fit_attributes, score_attributes
-    from r2mae.evaluation.crossed import Components, components, crossed_difference, crossed_interval
+    from r2mae.evaluation.attributes import AttributeHead, fit_attributes, score_attributes
     from r2mae.evaluation.gaussian import GaussianConditionalMean
     from r2mae.evaluation.head import LinearHead, fit_head
     from r2mae.evaluation.multiple import corrected_p_values, holm, level_of_look
+    from r2mae.evaluation.pairing import Components, components, crossed_difference, crossed_interval
     from r2mae.evaluation.power import detectable, seeds_needed
     from r2mae.evaluation.probes import LinearProbe, RidgeProbe
     from r2mae.evaluation.spectrum import Spectrum, effective_rank
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttributeHead",
-    "AttributeScores",
     "BestFixed",
     "Components",
     "Difference",
@@ -63,11 +62,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "attributes": ("AttributeHead", "AttributeScores", "fit_attributes", "score_attributes"),
-        "crossed": ("Components", "components", "crossed_difference", "crossed_interval"),
+        "attributes": ("AttributeHead", "fit_attributes", "score_attributes"),
         "gaussian": ("GaussianConditionalMean",),
         "head": ("LinearHead", "fit_head"),
         "multiple": ("corrected_p_values", "holm", "level_of_look"),
+        "pairing": ("Components", "components", "crossed_difference", "crossed_interval"),
         "power": ("detectable", "seeds_needed"),
         "probes": ("LinearProbe", "RidgeProbe"),
         "spectrum": ("Spectrum", "effective_rank"),

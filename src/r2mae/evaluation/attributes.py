@@ -4,8 +4,6 @@ The features of the frozen model are computed once. The paper does not specify a
 the meaning of "scaled"; docs/images.md lists the choices made here.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, UInt8
@@ -21,17 +19,7 @@ _TestAttributes = UInt8[np.ndarray, "n k"] | Bool[np.ndarray, "n k"]
 
 
 class AttributeHead(nn.Module):
-    """Features → a shared layer with ReLU → a logit for each attribute.
-
-    Parameters
-    ----------
-    width : int
-        Width of the features.
-    attributes : int
-        Number of attributes.
-    hidden : int
-        Width of the shared layer.
-    """
+    """Features → a shared layer with ReLU, `hidden` wide → a logit for each attribute."""
 
     def __init__(self, width: int, attributes: int, hidden: int = 512) -> None:
         super().__init__()
@@ -64,7 +52,6 @@ def fit_attributes(
     lr: float = 1e-3,
     batch_size: int = 256,
     seed: int = 0,
-    device: str | torch.device | None = None,
 ) -> AttributeHead:
     """Train a head for each attribute with Adam; the loss is the binary cross-entropy, averaged over attributes.
 
@@ -75,26 +62,13 @@ def fit_attributes(
     attributes : uint8 or bool ndarray, shape (n, k)
         0 or 1.
     hidden, epochs, lr : int, int, float
-        The paper's: 512, 10 and 0.001.
+        The paper's.
     dropout, batch_size : float, int
-        Not in the paper: 0.5 after the shared layer, and 256 as in pretraining.
+        Not in the paper: after the shared layer, and as in pretraining.
     seed : int
         Determines initial weights, order of the rows and dropout. No other random state is read or changed.
-    device : str or torch.device, optional
-        Device of the training; by default that of the features.
-
-    Returns
-    -------
-    AttributeHead
-
-    Raises
-    ------
-    UserError
-        If there are no rows, a feature is NaN or infinite, an attribute is not 0 or 1, or the numbers of rows differ.
     """
-    if device is None:
-        device = features.device if isinstance(features, Tensor) else torch.device("cpu")
-    x = as_features(features, torch.device(device))
+    x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
     check_features(x, len(attributes), "attribute probe")
     if attributes.max() > 1:
         raise UserError(f"attribute probe: attributes must be 0 or 1; found {attributes.max()}")
@@ -117,55 +91,31 @@ def fit_attributes(
     return head.requires_grad_(False)
 
 
-@dataclass(frozen=True)
-class AttributeScores:
-    """Quality of predictions of attributes.
+def score_attributes(logits: Float[np.ndarray, "n k"], truth: _TestAttributes, train: Attributes) -> dict[str, float]:
+    """Score logits of the attributes of test samples (`truth`), given those of training samples (`train`).
 
-    Attributes
-    ----------
-    accuracy : float
-        Median over attributes of the scaled accuracy (accuracy − majority) / (1 − majority). The majority is the
-        accuracy of predicting the more frequent value in training. 0 is no better than the majority, 1 is perfect.
-    raw : float
-        Median over attributes of the accuracy; a logit above zero predicts 1.
-    auroc : float
-        Mean over attributes of the area under the receiver operating characteristic.
-    attributes : int
-        Number of attributes with both values in training and in test; the others are not scored.
-    """
-
-    accuracy: float
-    raw: float
-    auroc: float
-    attributes: int
-
-
-def score_attributes(
-    logits: Float[np.ndarray, "n k"], truth: _TestAttributes, train: Attributes
-) -> AttributeScores | None:
-    """Score predictions of attributes; None if no attribute has both values in training and in test.
-
-    Parameters
-    ----------
-    logits : ndarray, shape (n, k)
-        Logits of test samples.
-    truth, train : ndarray, shapes (n, k) and (m, k)
-        The attributes of test and training samples.
+    Returns
+    -------
+    dict
+        ``attribute_accuracy``: the median over attributes of the scaled accuracy (accuracy − majority) / (1 −
+        majority), where the majority predicts the value that is more frequent in training: 0 is no better, 1 perfect.
+        ``attribute_accuracy_raw``: the median accuracy; a logit above zero predicts 1. ``attribute_auroc``: the mean
+        area under the receiver operating characteristic. Attributes without both values in training and in test are
+        not scored; if no others are left, the dict is empty.
     """
     from sklearn.metrics import roc_auc_score
 
     both_values = truth.any(0) & ~truth.all(0) & train.any(0) & ~train.all(0)
     if not both_values.any():
-        return None
+        return {}
     logits, truth, train = logits[:, both_values], truth[:, both_values], train[:, both_values]
     accuracy = ((logits > 0) == truth).mean(axis=0)
     majority = ((train.mean(axis=0) > 0.5) == truth).mean(axis=0)  # below 1, because both values occur
-    return AttributeScores(
-        float(np.median((accuracy - majority) / (1 - majority))),
-        float(np.median(accuracy)),
-        float(roc_auc_score(truth, logits, average="macro")),
-        int(both_values.sum()),
-    )
+    return {
+        "attribute_accuracy": float(np.median((accuracy - majority) / (1 - majority))),
+        "attribute_accuracy_raw": float(np.median(accuracy)),
+        "attribute_auroc": float(roc_auc_score(truth, logits, average="macro")),
+    }
 
 
 def _dropout_factors(key: Key, rows: int, hidden: int, dropout: float, device: torch.device) -> Tensor | None:

@@ -46,15 +46,19 @@ def add_as_trained(metrics: Iterable[Metric], bn_statistics: BnStatistics) -> tu
 
 def score_with_statistics(
     bn_statistics: BnStatistics,
-    measure: "Callable[[bool, ItemRecorder | None], dict[str, float]]",
+    measure: "Callable[[bool, ItemRecorder], dict[str, float]]",
     items: "ItemRecorder | None" = None,
 ) -> dict[str, float]:
     """Return the scores of `measure(re_estimate, items)`, called once, or twice for "both".
 
     The second call uses the statistics of training; the names of its scores and item scores get :data:`AS_TRAINED`.
     """
+    from r2mae.evaluation.items import ItemRecorder
+
+    items = items or ItemRecorder()
     scores = measure(bn_statistics != "no", items)
     if bn_statistics == "both":
-        as_trained = None if items is None else items.prefixed(AS_TRAINED)
-        scores |= {AS_TRAINED + name: value for name, value in measure(False, as_trained).items()}
+        items.prefix = AS_TRAINED
+        scores |= {AS_TRAINED + name: value for name, value in measure(False, items).items()}
+        items.prefix = ""
     return scores

@@ -23,15 +23,7 @@ Labels = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
 
 @dataclass(frozen=True, eq=False)
 class LinearHead:
-    """A trained linear layer.
-
-    Attributes
-    ----------
-    weight : Tensor, shape (classes, d)
-        Weights.
-    bias : Tensor, shape (classes,)
-        Biases.
-    """
+    """A trained linear layer."""
 
     weight: Float[Tensor, "classes d"]
     bias: Float[Tensor, " classes"]
@@ -61,7 +53,6 @@ def fit_head(
     lr: float = 3e-3,
     batch_size: int = 128,
     seed: int = 0,
-    device: str | torch.device | None = None,
 ) -> LinearHead:
     """Train a linear layer on fixed features with cross-entropy and Adam.
 
@@ -81,22 +72,8 @@ def fit_head(
     seed : int
         Determines the initial weights (those of ``nn.Linear``: uniform within ``1/sqrt(d)``) and the order of the rows.
         No other random state is read or changed.
-    device : str or torch.device, optional
-        Device of the training; by default that of the features.
-
-    Returns
-    -------
-    LinearHead
-        The trained layer.
-
-    Raises
-    ------
-    UserError
-        If there are no rows, a feature is NaN or infinite, a label is negative, or the numbers of rows differ.
     """
-    if device is None:
-        device = features.device if isinstance(features, Tensor) else torch.device("cpu")
-    x = as_features(features, torch.device(device))
+    x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
     y = torch.as_tensor(labels, device=x.device).long()
     check_features(x, len(y), "linear probe")
     check_classes(y, "linear probe")

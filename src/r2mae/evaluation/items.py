@@ -25,17 +25,10 @@ _MAX_FILE_BYTES = 1 << 26  # larger files are not ours, and are not read
 
 @dataclass(frozen=True, eq=False)
 class ItemScores:
-    """Scores of single test items of a run.
+    """Scores of single test items of a run, by metric; if all items are stored, their mean is the run's score.
 
-    Parameters
-    ----------
-    fingerprint : str
-        Fingerprint of the items, their order and their labels: only scores with equal fingerprints are paired.
-    total_items : int
-        Number of items over which the run's scores are means; of more than :data:`MAX_ITEMS`, an evenly spaced subset
-        is stored.
-    scores : mapping of str to float32 ndarray, shape (kept,)
-        Scores by metric. If all items are stored, their mean is the run's score.
+    Only scores with equal fingerprints, of the items, their order and their labels, are paired. Of more than
+    :data:`MAX_ITEMS` items an evenly spaced subset is stored.
     """
 
     fingerprint: str
@@ -52,9 +45,8 @@ class ItemScores:
         from safetensors.numpy import save
 
         # One entry: safetensors writes several in arbitrary order, but equal runs should give equal bytes.
-        metadata = {
-            _METADATA_KEY: _json_text({"items": self.fingerprint, "of": self.total_items, "measured": measured})
-        }
+        entry = {"items": self.fingerprint, "of": self.total_items, "measured": measured}
+        metadata = {_METADATA_KEY: json.dumps(jsonable(entry), sort_keys=True)}
         with atomic_write(path, "wb") as file:
             file.write(save(dict(self.scores), metadata=metadata))
 
@@ -92,58 +84,33 @@ class BatchReader(Protocol):
 
 
 class ItemRecorder:
-    """Records the scores of single test items during an evaluation, without a separate pass over the data.
+    """Records the scores of single test items during an evaluation, without a separate pass over the data."""
 
-    Parameters
-    ----------
-    prefix : str
-        Prefix of the names of metrics.
-    root : ItemRecorder, optional
-        The recorder that stores all scores; by default this one.
-    """
-
-    def __init__(self, prefix: str = "", root: "ItemRecorder | None" = None) -> None:
-        self._prefix, self._root = prefix, root or self
+    def __init__(self) -> None:
+        self.prefix = ""  # of the names of metrics
         self._scores: dict[str, Float32[np.ndarray, " kept"]] = {}
         self._of = 0
         self._digests: dict[str, str] = {}  # by name of what identifies the items
-
-    def prefixed(self, prefix: str) -> "ItemRecorder":
-        """Return a recorder that stores its scores in this one, with a prefix of the names of metrics."""
-        return ItemRecorder(prefix, self._root)
 
     def recording(self, batches: BatchReader) -> "RecordedBatches":
         """Return the same samples; each batch read from them identifies its items in this recorder."""
         return RecordedBatches(batches, self)
 
     def identify(self, name: str, values: Any) -> None:
-        """Add values that identify the items, such as a batch or their labels; a second call with a name is ignored.
+        """Add values that identify the items to their fingerprint; a second call with a name is ignored.
 
-        Parameters
-        ----------
-        name : str
-            Name of the values, such as the rows of a batch.
-        values : tensor, ndarray, or mapping of names to these
-            The values, which enter the fingerprint.
+        They are a tensor, an ndarray, or a mapping of names to these, such as a batch or the labels.
         """
-        digests = self._root._digests
-        if name not in digests:
-            digests[name] = _digest(values)
+        if name not in self._digests:
+            self._digests[name] = _digest(values)
 
     def add(self, metric: str, scores: Float[np.ndarray, " items"]) -> None:
-        """Record one score per item, in the order of the items; if any is not finite, record nothing.
-
-        Raises
-        ------
-        ValueError
-            If another metric has another number of items.
-        """
-        root = self._root
-        if root._of not in (0, len(scores)):
-            raise ValueError(f"{metric} has {len(scores)} items, but other metrics have {root._of}")
+        """Record one score per item, in the order of the items; if any is not finite, record nothing."""
+        if self._of not in (0, len(scores)):
+            raise ValueError(f"{metric} has {len(scores)} items, but other metrics have {self._of}")
         if len(scores) and np.isfinite(scores).all():
-            root._of = len(scores)
-            root._scores[self._prefix + metric] = np.asarray(scores[kept_items(len(scores))], dtype=np.float32)
+            self._of = len(scores)
+            self._scores[self.prefix + metric] = np.asarray(scores[kept_items(len(scores))], dtype=np.float32)
 
     def item_scores(self) -> ItemScores | None:
         """Return the recorded scores; None if there are none."""
@@ -154,15 +121,7 @@ class ItemRecorder:
 
 
 class RecordedBatches:
-    """Samples whose batches identify their items in a recorder.
-
-    Parameters
-    ----------
-    batches : BatchReader
-        The samples.
-    items : ItemRecorder
-        Receives every batch; reading a batch again changes nothing.
-    """
+    """Samples whose batches identify their items in a recorder; reading a batch again changes nothing."""
 
     def __init__(self, batches: BatchReader, items: ItemRecorder) -> None:
         self._batches, self._items = batches, items
@@ -192,14 +151,7 @@ def item_shares(
     """Return the share of each item in a mean over mask ratios; the mean of the shares is the mean of `means`.
 
     At each ratio, a score is Σ losses / Σ hidden entries over all items. The share of an item is the sum of its losses,
-    divided by the hidden entries of an average item.
-
-    Parameters
-    ----------
-    sums : ndarray, shape (ratios, items)
-        Sum of the losses over the hidden entries of each item, at each ratio.
-    means : sequence of float, one per ratio
-        The score at each ratio.
+    which `sums` has, divided by the hidden entries of an average item.
     """
     average = sums.mean(axis=1)
     factors = np.divide(np.asarray(means, dtype=np.float64), average, out=np.zeros_like(average), where=average != 0)
@@ -213,7 +165,3 @@ def _digest(values: Any) -> str:
         digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _json_text(measured: Mapping[str, Any]) -> str:
-    return json.dumps(jsonable(measured), sort_keys=True)

@@ -27,12 +27,6 @@ def knn_predict(
         Embeddings. A row of zeros has equal similarity to all rows.
     labels : ndarray of int, shape (n,)
         Classes 0 … K−1 of the training samples; of fewer than 20 all vote.
-
-    Raises
-    ------
-    UserError
-        If there are no training samples, a label is negative, an embedding is not finite, or the numbers of samples
-        differ.
     """
     from sklearn.neighbors import KNeighborsClassifier
 

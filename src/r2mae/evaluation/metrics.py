@@ -44,18 +44,7 @@ class Metric:
 
 
 def metrics_by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
-    """Find metrics measured at several mask ratios, with scores named ``<metric>_<ratio>``.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Names of all scores.
-
-    Returns
-    -------
-    dict
-        For each such metric, the names of its scores by ratio, in increasing order.
-    """
+    """Return, of metrics measured at several mask ratios, the names of scores, ``<metric>_<ratio>``, by ratio."""
     names_by_ratio: dict[str, dict[float, str]] = {}
     for name in names:
         if (match := _RATIO.fullmatch(name)) and float(match["ratio"]) <= 1:
@@ -69,17 +58,7 @@ def metrics_by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
 
 
 def label_of(name: str, metrics: Iterable[Metric]) -> str:
-    """Return the label of a score in tables: that of its metric, or its name with spaces.
-
-    A score at one mask ratio, ``<metric>_<ratio>``, has the label of its metric and the ratio.
-
-    Parameters
-    ----------
-    name : str
-        Key of the score in results files.
-    metrics : iterable of Metric
-        Metrics of the domain.
-    """
+    """Return the label of a score in tables: that of its metric, with the ratio if it has one, or its name."""
     labels = {metric.name: metric.label for metric in metrics}
     match = _RATIO.fullmatch(name)
     if name not in labels and match and match["metric"] in labels:

@@ -1,24 +1,154 @@
-"""The rule that chooses the interval of a paired difference: over seeds only, or over seeds and test items.
+"""Paired differences of two variants over seeds, or over seeds and test items.
 
-The interval over seeds and items (:mod:`r2mae.evaluation.crossed`) is used whenever it is possible: from three seeds
-on, if all runs of both variants have scores of the same test items. The reason is its coverage
-(``tests/evaluation/coverage.py``). Over new seeds and items it contains the truth 93 to 98 times in 100 at any number
-of seeds. The interval over seeds only contains it 37 to 95 times, and less often with more seeds. If items vary little,
-the interval over both is a quarter narrower with three seeds, a tenth narrower with four, and as wide from five on.
-With two seeds its coverage can fall to 88 in 100, so it is not used.
+With scores x of seed s and item i, the model of two-way random effects is x = μ + a_s + b_i + e_si. The variance of the
+mean over S seeds and I items is σ_a²/S + σ_b²/I + σ_e²/(S I). Intervals over seeds only omit the second term, as if the
+test set were the population, and estimate the rest with only S − 1 degrees of freedom.
+
+The interval over seeds and items is used whenever it is possible: from three seeds on, if all runs of both variants
+have scores of the same test items. The reason is its coverage (``tests/evaluation/coverage.py``). Over new seeds and
+items it contains the truth 93 to 98 times in 100 at any number of seeds; the interval over seeds only 37 to 95 times,
+and less often with more seeds. If items vary little, the interval over both is a quarter narrower with three seeds, a
+tenth narrower with four, and as wide from five on. With two seeds its coverage can fall to 88 in 100.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from math import sqrt
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
+from scipy import stats
 
-from r2mae.evaluation.crossed import crossed_difference
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.power import detectable_with_error
-from r2mae.evaluation.statistics import Difference, paired_difference
+from r2mae.evaluation.statistics import Difference, Interval, finite_array, judge, paired_difference
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of the variance of the mean of a table of seeds × items.
+
+    Attributes
+    ----------
+    seeds, items, rest : float
+        Contributions of seeds, items and the residual to the variance of the mean; each at least 0.
+    variance : float
+        Variance of the mean for the interval: at least that of seeds only, and that of items only.
+    df : float
+        Degrees of freedom of `variance`, after Satterthwaite; at least S − 1.
+    """
+
+    seeds: float
+    items: float
+    rest: float
+    variance: float
+    df: float
+
+
+def components(scores: Any, *, means: Any = None, total_items: int | None = None) -> Components:
+    """Return the components of the variance of a mean over seeds and items.
+
+    Parameters
+    ----------
+    scores : array-like, shape (n_seeds, n_items)
+        Two or more seeds and items; for a comparison the differences of two schemes.
+    means : array-like, shape (n_seeds,), optional
+        Mean of each seed over all items, if `scores` has only some of them.
+    total_items : int, optional
+        Number of all items; by default the number in `scores`.
+    """
+    table = _checked_table(scores, "scores")
+    n_seeds, n_items = table.shape
+    mean, by_seed, by_item = table.mean(), table.mean(axis=1), table.mean(axis=0)
+    total_items = n_items if total_items is None else total_items
+    full_means = by_seed if means is None else np.asarray(means, dtype=np.float64)
+    if full_means.shape != by_seed.shape or total_items < n_items or not np.isfinite(full_means).all():
+        raise ValueError(
+            f"means must be finite, one per seed, over {n_items} or more items; "
+            f"got {full_means.shape} over {total_items}"
+        )
+    residual = table - by_seed[:, None] - by_item + mean
+    return components_of(
+        total_items * float(full_means.var(ddof=1)),
+        n_seeds * float(by_item.var(ddof=1)),
+        float((residual**2).sum()) / ((n_seeds - 1) * (n_items - 1)),
+        n_seeds,
+        n_items,
+        total_items,
+    )
+
+
+def components_of(
+    of_seeds: float, of_items: float, of_rest: float, n_seeds: int, n_items: int, total_items: int
+) -> Components:
+    """Combine mean squares to components; the mean is over `total_items`, the mean squares are of `n_items`.
+
+    The mean squares have the expectations σ_e² + I σ_a², σ_e² + S σ_b² and σ_e².
+    """
+    count = n_seeds * total_items
+    # Satterthwaite's approximation. The total is at least the larger mean square: a smaller one would claim more
+    # certainty than either of them has.
+    total = max(of_seeds + of_items - of_rest, of_seeds, of_items)
+    squares = of_seeds**2 / (n_seeds - 1) + of_items**2 / (n_items - 1)
+    squares += of_rest**2 / ((n_seeds - 1) * (n_items - 1))
+    df = max(total**2 / squares, n_seeds - 1.0) if squares > 0 else n_seeds - 1.0
+    return Components(
+        seeds=max(of_seeds - of_rest, 0.0) / count,
+        items=max(of_items - of_rest, 0.0) / count,
+        rest=of_rest / count,
+        variance=total / count,
+        df=df,
+    )
+
+
+def crossed_interval(
+    scores: Any, *, means: Any = None, total_items: int | None = None, confidence: float = 0.95
+) -> Interval:
+    """Return the mean over seeds and items, with Student's t interval for which both are samples.
+
+    Arguments are as of :func:`components`; `n` of the interval is the number of seeds, its `method` "crossed t".
+    """
+    parts = components(scores, means=means, total_items=total_items)
+    mean, error = float(np.mean(scores if means is None else means)), sqrt(parts.variance)
+    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * error
+    return Interval(mean, mean - half, mean + half, len(scores), "crossed t", error, parts.df)
+
+
+def crossed_difference(
+    a: Any,
+    b: Any,
+    *,
+    means: Any = None,
+    total_items: int | None = None,
+    higher_is_better: bool = True,
+    confidence: float = 0.95,
+) -> Difference:
+    """Return the mean of a − b over paired seeds and items, its interval, and whether a is better.
+
+    Seeds (equal split, order and initial weights) and items are paired by position. An interval without width is
+    unknown, but for equal scores.
+
+    Parameters
+    ----------
+    a, b : array-like, shape (n_seeds, n_items)
+        Score of every item for every seed: its masked error, or 1 if a probe is right and 0 if it is wrong.
+    means, total_items
+        Of a − b, as of :func:`components`.
+    """
+    first, second = _checked_table(a, "a"), _checked_table(b, "b")
+    if first.shape != second.shape:
+        raise ValueError(f"a and b must have the same seeds and items; got shapes {first.shape} and {second.shape}")
+    found = crossed_interval(first - second, means=means, total_items=total_items, confidence=confidence)
+    return judge(found, higher_is_better=higher_is_better, known=found.high > found.low or found.mean == 0.0)
+
+
+def _checked_table(values: Any, name: str) -> Float[np.ndarray, "seeds items"]:
+    array = finite_array(values, name, ndim=2)
+    if min(array.shape) < 2:
+        raise ValueError(f"{name} must have two or more seeds (rows) and items (columns); got shape {array.shape}")
+    return array
+
 
 MIN_SEEDS_FOR_ITEMS = 3
 """From this number of seeds on, intervals are over seeds and items."""
@@ -74,19 +204,7 @@ def compare_paired(
     higher_is_better: bool,
     confidence: float = 0.95,
 ) -> PairedComparison:
-    """Compare two variants, paired by seeds and, if possible, by items.
-
-    Parameters
-    ----------
-    a, b : ndarray, shape (seeds,)
-        Score of each variant for each seed, over all test items.
-    items_a, items_b : sequence of ItemScores or None, one per seed
-        Item scores of the same runs.
-    metric : str
-        Name of the score.
-    higher_is_better, confidence
-        As of :func:`r2mae.evaluation.paired_difference`.
-    """
+    """Compare two variants by their scores for each seed and, if possible, by the item scores of the same runs."""
     reason = pairing_reason(items_a, items_b, metric)
     if reason != "shared":
         alone = paired_difference(a, b, higher_is_better=higher_is_better, confidence=confidence)

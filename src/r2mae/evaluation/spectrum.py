@@ -34,13 +34,7 @@ class Spectrum:
 def spectrum_scores(features: Float[np.ndarray, "n d"]) -> dict[str, float]:
     """Return effective rank and spectral entropy as scores of a run.
 
-    A collapsed model, all of whose features are zero, has neither: a warning gives the reason, and its other scores
-    stand.
-
-    Raises
-    ------
-    UserError
-        As :func:`effective_rank`, but for features that are all zero.
+    A collapsed model, all of whose features are zero, has neither, which a warning says.
     """
     if features.size and not features.any():
         logging.getLogger("r2mae").warning("effective rank omitted: all features are zero, so the model has collapsed")
@@ -49,33 +43,16 @@ def spectrum_scores(features: Float[np.ndarray, "n d"]) -> dict[str, float]:
     return dict(zip(SPECTRUM, (spectrum.rank, spectrum.entropy), strict=True))
 
 
-def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) -> Spectrum:
-    """Return the effective rank of a feature matrix, from its singular values.
+def effective_rank(features: Float[np.ndarray, "n d"]) -> Spectrum:
+    """Return the effective rank of a feature matrix (a row per sample), from its singular values.
 
-    Parameters
-    ----------
-    features : ndarray, shape (n, d)
-        One row per sample.
-    center : bool
-        Subtract the mean of every feature first. Off by default: the paper's definition does not centre, so that a
-        large common mean counts as one dominant direction.
-
-    Returns
-    -------
-    Spectrum
-        Effective rank and entropy.
-
-    Raises
-    ------
-    UserError
-        If a feature is NaN or infinite, or the matrix is empty or zero.
+    As in the paper, features are not centred: a large common mean counts as one dominant direction.
 
     Notes
     -----
-    If one side is more than twice the other, the singular values are computed as square roots of the eigenvalues of
-    the float64 Gram matrix of the short side, which is ten times faster than a QR decomposition. Only small singular
-    values lose precision: an eigenvalue is exact to about 1e-15 of the largest, so a singular value of zero may be
-    computed as 3e-8 of the largest. Such a value adds less than 6e-7 to the entropy; 256 of them add 2e-4.
+    If one side is more than twice the other, the singular values are square roots of the eigenvalues of the Gram matrix
+    of the short side, which is ten times faster. A singular value of zero may then be computed as 3e-8 of the largest,
+    which adds less than 6e-7 to the entropy.
     """
     if features.size == 0:
         raise UserError(f"effective rank needs at least one row and one feature; got shape {features.shape}")
@@ -85,8 +62,6 @@ def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) 
         raise UserError(
             f"effective rank: {rows} of {len(matrix)} rows of features contain NaN or infinity; check the training"
         )
-    if center:
-        matrix -= matrix.mean(axis=0)
     largest = np.abs(matrix).max()
     if largest == 0.0:
         raise UserError("effective rank: all features are zero, so the spectrum has no shape; check the model")

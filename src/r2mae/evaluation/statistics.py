@@ -19,18 +19,10 @@ AVERAGE_RANK = "average rank"
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its confidence interval.
+    """A mean of `n` values and its confidence interval, whose ends are NaN if there is only one value.
 
-    Attributes
-    ----------
-    mean, low, high : float
-        `low` and `high` are NaN if there is only one value.
-    n : int
-        Number of values.
-    method : str
-        ``"t"``, or ``"none"`` for one value; other modules add methods.
-    error, df : float
-        Standard error of the mean and its degrees of freedom, if the interval is one of Student's t; otherwise NaN.
+    `method` is "t" or "crossed t", or "none" for one value; `error` and `df` are the standard error of the mean and its
+    degrees of freedom, or NaN.
     """
 
     mean: float
@@ -51,15 +43,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """A mean paired difference, the first minus the second, its interval, and the verdict.
+    """A mean paired difference, the first minus the second, its interval, and the verdict on the first.
 
     There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
-    scores in steps (an accuracy on few samples), and do not show the spread.
-
-    Attributes
-    ----------
-    verdict : {"better", "worse", "undecided"}
-        Whether the first is better. "undecided" if the interval contains 0, or if there is no interval.
+    scores in steps (an accuracy on few samples), and do not show the spread. The verdict is "better" or "worse", or
+    "undecided" if the interval contains 0, or if there is none.
     """
 
     verdict: str = "undecided"
@@ -94,16 +82,9 @@ def wider_partner(
 ) -> Float[np.ndarray, " seeds"]:
     """Return the scores or the pseudo-values of a best fixed ratio: those with the wider differences from `others`.
 
-    Both have the same mean. If ratios are nearly equal, the scores are not independent, because each seed chooses for
-    all others. With five to ten seeds and three to nine equal ratios, their 95 % intervals miss the truth 8 to 14 times
-    in 100, and more often for a variant that varies less than the ratios. Those of pseudo-values miss it 2 to 5 times.
-
-    Parameters
-    ----------
-    others : ndarray, shape (n_seeds,)
-        Scores of the variant that is compared with the best fixed ratio.
-    scores, pseudo : ndarray, shape (n_seeds,)
-        As of :class:`BestFixed`.
+    Both (:class:`BestFixed`) have the same mean. If ratios are nearly equal, the scores are not independent, because
+    each seed chooses for all others. With five to ten seeds and three to nine equal ratios, their 95 % intervals miss
+    the truth 8 to 14 times in 100, those of pseudo-values 2 to 5 times.
     """
     from_scores, from_pseudo = (float(np.std(others - values)) for values in (scores, pseudo))
     rounding = 1e-9 * max(from_scores, float(np.abs(scores).max()))
@@ -111,20 +92,7 @@ def wider_partner(
 
 
 def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the mean with Student's t interval.
-
-    Parameters
-    ----------
-    values : array-like, shape (n,)
-        Independent values, such as one score per seed.
-    confidence : float
-        Coverage.
-
-    Raises
-    ------
-    ValueError
-        If there are no values, or some are not finite.
-    """
+    """Return the mean of independent values, such as one score per seed, with Student's t interval."""
     array = finite_array(values, "values", ndim=1)
     mean, n = float(array.mean()), len(array)
     if abs(mean) <= _ROUNDING * np.abs(array).max():
@@ -140,22 +108,7 @@ def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
 
 
 def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:
-    """Return the mean of a − b, paired by position (equal seed and data split), and whether a is better.
-
-    Parameters
-    ----------
-    a, b : array-like, shape (n,)
-        Scores.
-    higher_is_better : bool
-        Whether higher scores are better.
-    confidence : float
-        As in `mean_interval`.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, there are no values, or some are not finite.
-    """
+    """Return the mean of a − b, scores paired by position (equal seed and data split), and whether a is better."""
     first, second = finite_array(a, "a", ndim=1), finite_array(b, "b", ndim=1)
     if len(first) != len(second):
         raise ValueError(f"paired scores must have equal lengths; got {len(first)} and {len(second)}")
@@ -186,13 +139,6 @@ def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
     ----------
     scores : array-like, shape (n_seeds, n_ratios)
         One score for each seed and fixed ratio. Of equally good ratios the first is chosen.
-    higher_is_better : bool
-        Whether higher scores are better.
-
-    Raises
-    ------
-    ValueError
-        If there is one seed only, no ratio, or a score that is not finite.
     """
     table = finite_array(scores, "scores", ndim=2)
     if len(table) < 2:
@@ -206,18 +152,6 @@ def at_ceiling(means: Any, *, highest: float = 1.0) -> bool:
 
     Such a set tells nothing of how much a variant can gain, and its small errors would give it most of the weight in an
     average over sets. The rule is about levels, not about differences, so it favours no variant.
-
-    Parameters
-    ----------
-    means : array-like, shape (n_variants,)
-        Mean score of each variant on the set; of the score higher is better.
-    highest : float
-        The highest possible score.
-
-    Raises
-    ------
-    ValueError
-        If there are no means, or some are not finite.
     """
     return bool(finite_array(means, "means", ndim=1).min() >= CEILING * highest)
 
@@ -238,11 +172,6 @@ def rank_table(scores: pd.DataFrame, higher_is_better: Mapping[str, bool]) -> pd
         `scores` with two more columns. ``"average score"`` is the mean over the metrics; it is NaN if higher is better
         for some metrics and lower for others. ``"average rank"`` is the mean over the metrics of the rank (1 = best);
         tied methods have the best of their ranks, as the paper prints.
-
-    Raises
-    ------
-    ValueError
-        If a score is not finite, there are no rows or columns, or a metric has no direction.
     """
     values = finite_array(scores, "scores", ndim=2)
     missing = [str(column) for column in scores.columns if column not in higher_is_better]

@@ -66,8 +66,8 @@ _TWO_PI = 2 * math.pi
 def augment(images: Tensor, targets: Tensor, key: Key, config: "FinetuneConfig") -> tuple[Tensor, Tensor]:
     """Crop, flip, change, erase and mix images, in MAE's order; the images become floats of about 0 to 1.
 
-    They are uint8 (0 to 255) or float (0 to 1), on any device, and cropped already if crops are from original images.
-    ``key`` is that of the step; ``key.row``, here and below, is the row of the first image in the global batch.
+    They are cropped already if crops are from original images. ``key`` is that of the step; ``key.row``, here and
+    below, is the row of the first image in the global batch.
     """
     if config.crop < 1 and config.crop_from == "resized":
         size = (int(images.shape[1]), int(images.shape[2]))
@@ -280,8 +280,7 @@ def _equalize(images: Planes, amount: Amounts) -> Planes:
 
 
 def _posterize(images: Planes, amount: Amounts) -> Planes:
-    """Keep 4 bits and fewer, down to none, the larger the magnitude."""
-    step = 2.0 ** (4 + (amount.abs() * 4).floor())
+    step = 2.0 ** (4 + (amount.abs() * 4).floor())  # 4 bits and fewer are kept
     return ((images * 255).round() / step).floor() * step / 255
 
 

@@ -23,11 +23,7 @@ Augment = Literal["none", "crop-flip"]
 
 
 class ImageBatches(Batches):
-    """Images of a set, read as mini-batches.
-
-    `rows` are the indices of the images, by default all. With `augment` "crop-flip" each batch goes through
-    :func:`r2mae.images.augment.crop_flip`.
-    """
+    """Images of a set, by default all, read as mini-batches, with random crops and flips if `augment` says so."""
 
     def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
@@ -47,24 +43,18 @@ class ImageBatches(Batches):
         return ImageBatches(self.images, self.rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Tensor:
-        """Return these images, shape (batch, height, width, channels).
-
-        Without augmentation they have the array's type; augmented, they are float32 from 0 to 1.
-        """
+        """Return these images, shape (batch, height, width, channels), in the array's type, or augmented as floats."""
         images = torch.from_numpy(self.images.take(self.rows[np.asarray(indices)], axis=0))
         if self.augment == "none":
             return images
-        height, width = self.images.shape[1:3]
-        return crop_flip(images, (height, width), key.fold("augment"))
+        return crop_flip(images, (images.shape[1], images.shape[2]), key.fold("augment"))
 
 
 @dataclass(frozen=True)
 class ImageData(Data):
-    """The data of a run on images.
+    """The data of a run on images, and the architecture that the model is built from.
 
-    `train` are the training images, augmented as configured; `validation` images without augmentation for the
-    validation loss: the official validation part, else some of the training part. The model is built from
-    `architecture`.
+    `validation` are images for the validation loss: the official validation part, else some of the training part.
     """
 
     splits: Splits
@@ -119,14 +109,13 @@ def check_classes(source: str, splits: Splits) -> None:
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     """Return the description from which the model is built."""
-    config.model.check_shape(images.shape)
     settings = config.model.architecture()
     made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.task.exact}
-    return {**made, "fill": mean_colour(images.images)} if config.task.fill == "mean" else made
+    return {**made, "fill": mean_image(images.images)} if config.task.fill == "mean" else made
 
 
-def mean_colour(images: AnyImages) -> list[float]:
-    """Return the mean pixel of images for each channel, 0 to 1."""
-    total = sum((chunk.sum(axis=(0, 1, 2), dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
+def mean_image(images: AnyImages) -> list[float]:
+    """Return the mean of each place and colour over the images, flat, 0 to 1, to six decimals."""
+    total = sum((chunk.sum(axis=0, dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
     scale = 255.0 if images.dtype == np.uint8 else 1.0
-    return [float(value) / scale for value in np.asarray(total / math.prod(images.shape[:3]))]
+    return [round(value, 6) for value in (np.asarray(total) / (scale * images.shape[0])).ravel().tolist()]

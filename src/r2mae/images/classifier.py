@@ -13,7 +13,6 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
-from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import augment, crops_of_originals, soft_targets
@@ -29,7 +28,6 @@ from r2mae.images.task import ImageTask, check_images, scaled
 from r2mae.masking.keys import Key, uniforms
 from r2mae.masking.masks import RatioLike
 from r2mae.training.folder import RunFolder
-from r2mae.training.saving import load_model
 from r2mae.training.task import Batches, Corrupted, Data, Output, ParameterGroup
 
 TOP = 5
@@ -72,9 +70,8 @@ class Classifier(nn.Module, ABC):
 class VisionTransformerClassifier(Classifier):
     """A vision transformer of a pretrained one's layers, with the names of timm: `blocks`, `norm` or `fc_norm`, `head`.
 
-    With `pool` "mean" it classifies the mean over patches, after a fresh norm, else the class token, after the
-    pretrained one. `drop_path` is the probability that each part of the last layer is skipped (Huang 2016); it rises
-    linearly over the layers.
+    It classifies the mean over patches, after a fresh norm, or the class token, after the pretrained one. `drop_path`
+    is the probability that each part of the last layer is skipped (Huang 2016); it rises linearly over the layers.
     """
 
     def __init__(
@@ -284,12 +281,6 @@ class FinetuneData(Data):
         """The validation images, which are not among the training images."""
         _, held_out = training_rows(self.splits, self.config.data.validation, self.config.split_seed)
         return None if held_out is None else _labelled(*held_out)
-
-    def load_start_weights(self, model: Classifier) -> None:
-        """Load the pretrained weights into a fresh classifier."""
-        pretrained = load_model(self.config.run, get_domain("images"), unmasked=True)[2].state_dict()
-        own = model.state_dict()
-        model.load_state_dict({name: value for name, value in pretrained.items() if name in own}, strict=False)
 
 
 def _labelled(images: ImageSet, rows: Int64[np.ndarray, " m"], config: FinetuneConfig | None = None) -> LabelledBatches:

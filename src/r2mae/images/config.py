@@ -73,7 +73,7 @@ class ImagesTaskConfig(TaskConfig):
     exact : bool
         Hide a fixed count of pixels in each image (the rounded one), instead of each pixel independently.
     fill : {"zero", "mean"}
-        Value of hidden pixels: black, or the mean of the training pixels, for each colour.
+        Value of hidden pixels: black, or the mean of the training images at the same place.
     """
 
     exact: bool = False

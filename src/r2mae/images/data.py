@@ -5,13 +5,13 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64, UInt8
+from PIL import Image
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
@@ -48,23 +48,17 @@ def load_images(source: str | Path, **reading: Any) -> Parts:
     Parameters
     ----------
     source : str or Path
-        A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folders.read_folder`), of
-        images with attributes (:mod:`~r2mae.images.folders`), or of shards (:mod:`~r2mae.images.folders`); an archive
-        of images, a .npy or a .npz (:mod:`~r2mae.images.arrays`). A name takes precedence over a path of that name,
-        with a line; ``./name`` is the path.
+        A name in :data:`r2mae.images.sets.SETS`; or a folder of images, of images with attributes, or of shards
+        (:mod:`~r2mae.images.folders`); an archive of images, a .npy or a .npz (:mod:`~r2mae.images.arrays`). A name
+        takes precedence over a path of that name, with a line; ``./name`` is the path.
     **reading
         Fields of :class:`r2mae.images.files.Reading`. `cache`, `skip_broken` and `draft` have no effect on arrays.
-
-    Raises
-    ------
-    UserError
-        For an unknown name, a path that does not exist, or data that the reader of the format refuses.
     """
     path, how = Path(source).expanduser(), Reading(**reading)
-    if _is_named(source):
+    if isinstance(source, str) and source in SETS:
         if path.exists():
             warn(f"{source} is the public set: ./{source} is the path here")
-        parts = _read_named(str(source), how)
+        parts = _read_named(source, how)
     elif str(source) and path.is_dir():  # Path("") would be the current folder
         parts = _read_folder(path, how)
     elif path.is_file():
@@ -77,16 +71,10 @@ def load_images(source: str | Path, **reading: Any) -> Parts:
 
 
 def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, seed: int = 0, **reading: Any) -> Splits:
-    """Load a set and its official split, or a random one if it has none (:func:`held_out_rows`).
+    """Load a set (:func:`load_images`) and its official split, or a random one if it has none.
 
-    Parameters
-    ----------
-    source, **reading
-        As for :func:`load_images`.
-    test_fraction : float
-        Fraction of test images, between 0 and 1; no effect on an official split, which a line says.
-    seed : int
-        Seed of the random split, which is a pure function of seed and labels.
+    `test_fraction`, between 0 and 1, has no effect on an official split, which a line says. The random split is a pure
+    function of seed and labels (:func:`held_out_rows`).
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
@@ -107,9 +95,9 @@ def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, see
 def check_source(source: str | Path) -> None:
     """Refuse an unknown name, a path that does not exist, or a named set whose files are missing; nothing is read."""
     there = bool(str(source)) and Path(source).expanduser().exists()
-    if _is_named(source):
+    if isinstance(source, str) and source in SETS:
         try:
-            locate(SETS[str(source)])
+            locate(SETS[source])
         except UserError as error:
             raise UserError(f"{error}; ./{source} is the path here" if there else str(error)) from error
     elif not there:
@@ -121,9 +109,8 @@ def held_out_rows(
 ) -> Int64[np.ndarray, " test"]:
     """Draw the test images of a random split, stratified by label.
 
-    A class of m images has m · `test_fraction` test images, rounded such that the total is right. It always keeps one
-    training image; a class of one image is not tested. The rows, in ascending order, are a pure function of labels,
-    fraction and seed. There are none only if every class has a single image.
+    A class of m images has m · `test_fraction` test images, rounded such that the total is right; one is always trained
+    on. The rows are in ascending order. There are none only if every class has a single image.
     """
     classes = np.zeros(count, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
     members = np.bincount(classes)
@@ -146,11 +133,6 @@ def _compact(images: np.ndarray, keep: Int64[np.ndarray, " kept"]) -> np.ndarray
         part = keep[start : start + step]  # never before `start`, so nothing is overwritten unread
         images[start : start + len(part)] = images[part]
     return images[: len(keep)]
-
-
-def _is_named(source: str | Path) -> bool:
-    """Return whether a source is a public set by its name; a Path is always a path."""
-    return isinstance(source, str) and source in SETS
 
 
 def _read_named(name: str, how: Reading) -> Parts:
@@ -212,13 +194,10 @@ def _read_listing(name: str, folder: Folder, how: Reading) -> Parts:
 
 
 def _digits() -> tuple[Part, np.ndarray]:
-    """Read the digits of scikit-learn from its file: importing the library takes a second."""
-    spec = find_spec("sklearn")
-    assert spec is not None
-    assert spec.origin is not None
-    table = np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    images = np.rint(table[:, :-1].reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)  # 0 to 16 in the original
-    return Part("digits", table[:, -1].astype(np.int64)), images
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    return Part("digits", found.target), np.rint(found.images[..., None] * (255 / 16)).astype(np.uint8)  # from 0 to 16
 
 
 def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
@@ -242,10 +221,15 @@ def _resized(source: str | Path, part: ImageSet, how: Reading) -> ImageSet:
     side = how.resize
     if side is None or part.shape[:2] == (side, side):
         return part
-    shape, start = (len(part), side, side, part.shape[2]), 0
+    shape = (len(part), side, side, part.shape[2])
     arrays.check_memory(source, math.prod(shape) * part.images.dtype.itemsize, "give a smaller --resize")
-    squares = np.empty(shape, part.images.dtype)
+    squares, row = np.empty(shape, part.images.dtype), 0
     for chunk in arrays.in_chunks(part.images):
-        squares[start : start + len(chunk)] = files.array_to_square(chunk, side, how.resize_mode)
-        start += len(chunk)
+        for image in chunk:
+            for channel in range(shape[3]):
+                plane = Image.fromarray(np.ascontiguousarray(image[..., channel]))
+                squares[row, ..., channel] = files.to_square(plane, side, how.resize_mode)
+            row += 1
+    if squares.dtype == np.float32:  # against rounding
+        np.clip(squares, 0, 1, out=squares)
     return replace(part, images=squares)

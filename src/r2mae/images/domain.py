@@ -1,6 +1,6 @@
 """The domain `images`: its interface for the layers above. torch is imported only for data or models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -11,7 +11,6 @@ from r2mae.domains.options import (
     CommandLine,
     Embedding,
     Evaluation,
-    LoadedStatistics,
     ModelFormat,
     as_in_run,
 )
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from r2mae.evaluation.bn_statistics import BnStatistics
     from r2mae.evaluation.examples import Examples
-    from r2mae.evaluation.items import ItemRecorder
     from r2mae.images.batches import ImageData
     from r2mae.images.task import ImageTask
     from r2mae.training.initial import Origin
@@ -125,7 +122,6 @@ class ImagesDomain(Domain):
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
-            loading=LoadedStatistics,
         ),
         baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,
@@ -144,9 +140,9 @@ class ImagesDomain(Domain):
         With fine-tuning, its metrics come last.
         """
         settings = config.model
-        bound = settings.error_bound
-        found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
-        if not settings.reconstructs:
+        found = list(self.metrics)
+        if not settings.reconstructs:  # nor are hidden patches between 0 and 1
+            found = [replace(one, bounds=(0, inf)) if one.name == "masked_mse" else one for one in found]
             found = [one for one in found if one.name != "clean_mse"]
         default = add_as_trained(found, config.evaluation.bn_statistics)
         return (*default, *self.finetuned_metrics) if config.evaluation.finetune_epochs else default
@@ -185,7 +181,8 @@ class ImagesDomain(Domain):
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ImageTask, nn.Module]":
         """Make the task and a fresh model."""
-        return build_model(MODELS, architecture)
+        made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
+        return made
 
     evaluation_support = ("items", "kept", "progress")
 
@@ -196,19 +193,16 @@ class ImagesDomain(Domain):
         model: "nn.Module",
         data: "ImageData",
         *,
-        probe: Literal["head", "logistic"] = "head",
-        bn_statistics: "BnStatistics | None" = None,
         finetune_epochs: float | None = None,
         finetune_recipe: str | None = None,
         kept: Path | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        items: "ItemRecorder | None" = None,
+        **options: Any,
     ) -> dict[str, float]:
         """Measure a pretrained model on the test images; with fine-tuning, in a run folder next to `kept`."""
         from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
-        if bn_statistics is not None and "bn_statistics" in config.model.ignores:
+        if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
         asked = {"finetune_epochs": finetune_epochs, "finetune_recipe": finetune_recipe}
         asked = {name: value for name, value in asked.items() if value is not None}
@@ -217,12 +211,10 @@ class ImagesDomain(Domain):
         epochs = config.evaluation.finetune_epochs
         if epochs:
             check_classes(config.data.source, data.splits)  # before the long part
-        scores = evaluate(
-            config, task, model, data, probe=probe, bn_statistics=bn_statistics, progress=progress, items=items
-        )
+        scores = evaluate(config, task, model, data, **options)
         if not epochs:
             return scores
-        return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
+        return scores | finetune_scores(config, data.splits, epochs, kept, progress=options.get("progress"))
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
         """Return the accuracies of probe and neighbours, and the reconstruction errors."""
@@ -246,7 +238,7 @@ class ImagesDomain(Domain):
     def load_other_data(
         self, config: ImagesConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[ImagesConfig, ImageData]":
-        """Read other images for :meth:`evaluate`, by default as the run's; the probe is fitted on their training part."""
+        """Read other images for :meth:`evaluate`, by default as the run's. The probe takes their training part."""
         from r2mae.images.task import check_images
 
         config = _read_as(config, source, reading)

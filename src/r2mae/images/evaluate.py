@@ -81,8 +81,8 @@ def evaluate(
     """
     batches = ImageBatches(data.splits.test.images)
 
-    def measure(re_estimated: bool, items: ItemRecorder | None) -> dict[str, float]:
-        identify_labels(items, data.splits)
+    def measure(re_estimated: bool, items: ItemRecorder) -> dict[str, float]:
+        _identify_labels(items, data.splits)
         with re_estimated_statistics(task, model, data.train, wanted=re_estimated):
             scores = embedding_scores(
                 partial(embed_set, task, model), data.splits, config.seed, probe=probe, progress=progress, items=items
@@ -90,7 +90,7 @@ def evaluate(
             if task.reconstructs:
                 scores["clean_mse"] = clean_mse(task, model, batches, items)
         with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
-            return scores | masked_scores(task, model, batches, prepare, items)
+            return scores | masked_scores(task, model, batches, items, prepare)
 
     return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
 
@@ -100,9 +100,9 @@ def embedding_scores(
     splits: Splits,
     seed: int,
     *,
-    probe: Probe = "head",
-    progress: Callable[[int, int], None] | None = None,
-    items: ItemRecorder | None = None,
+    probe: Probe,
+    progress: Callable[[int, int], None] | None,
+    items: ItemRecorder,
     most: float = math.inf,
 ) -> dict[str, float]:
     """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks.
@@ -121,14 +121,10 @@ def embedding_scores(
     for name, found_labels in predicted.items():
         right = found_labels == splits.test.labels
         scores[name] = float(right.mean())
-        if items is not None:
-            items.add(name, right.astype(np.float32))
+        items.add(name, right.astype(np.float32))
     if attributes is not None and splits.test.attributes is not None:
         head = fit_attributes(train, attributes, seed=seed)
-        found = score_attributes(head.logits(test), splits.test.attributes, attributes)
-        if found is not None:  # an attribute has both values in training and in test images
-            scores |= {"attribute_accuracy": found.accuracy, "attribute_accuracy_raw": found.raw}
-            scores["attribute_auroc"] = found.auroc
+        scores |= score_attributes(head.logits(test), splits.test.attributes, attributes)
     return scores | (spectrum_scores(_floats(test)) if test.size <= most else {})
 
 
@@ -187,17 +183,14 @@ def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float
 
 
 @torch.no_grad()
-def clean_mse(
-    task: ImageTask[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder | None = None
-) -> float:
+def clean_mse(task: ImageTask[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder) -> float:
     """Return the mean squared error over all pixels of unmasked images; `items` receives that of each image."""
     device, each = next(model.parameters()).device, np.empty(len(batches))
     with evaluating(model):
         for rows, batch in in_batches(batches, device=device):
             squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
             each[rows] = squares.mean(1, dtype=torch.float64).cpu().numpy()
-    if items is not None:
-        items.add("clean_mse", each)
+    items.add("clean_mse", each)
     return float(each.mean())
 
 
@@ -215,12 +208,13 @@ def complete(
         made = task.complete(model, batch, ratio, Key.root(0).fold("example masks"))
     if made is None:
         return None
-    return Examples(*(tensor.float().cpu().numpy() for tensor in made), ratio)
+    original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
+    return Examples(original, masked, completed, ratio)
 
 
-def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
+def _identify_labels(items: ItemRecorder, splits: Splits) -> None:
     """Record the labels of the test images; the images are recorded when :func:`masked_scores` reads them."""
-    if items is not None and splits.test.labels is not None:
+    if splits.test.labels is not None:
         items.identify("labels", splits.test.labels)
 
 
@@ -228,22 +222,18 @@ def masked_scores(
     task: ImageTask[_Model],
     model: _Model,
     batches: ImageBatches,
+    items: ItemRecorder,
     prepare: Callable[[int], None] | None = None,
-    items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
 
-    `prepare` is called with the index of a ratio before the model runs at it. `items` receives the share of each image
-    in ``masked_mse``, if the task gives the image of each loss.
+    `prepare` is called with the index of a ratio before the model runs at it.
     """
     device = str(next(model.parameters()).device)
-    sums = (
-        None if items is None else torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
-    )
-    read = batches if items is None else items.recording(batches)
+    sums = torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
+    read = items.recording(batches)
     losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
-    if items is not None and sums is not None:
-        items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
+    items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
     return {"masked_mse": float(np.mean(losses)), **by_ratio}
 
@@ -263,15 +253,14 @@ def baseline_scores(
     representation is wide, and fills in nothing. ``mean`` predicts the mean training image, ``gaussian`` hidden pixels
     from the kept ones (:mod:`r2mae.evaluation.gaussian`); neither is an embedding.
     """
-    identify_labels(items, data.splits)
+    items = items or ItemRecorder()
+    _identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
     options: dict[str, Any] = {"probe": probe, "progress": progress, "items": items}
     if name == "pixels":
-        if items is not None:
-            read_all(items.recording(test))
-        stored = [
-            part.images for part in (data.splits.train, data.splits.test) if not isinstance(part.images, np.ndarray)
-        ]
+        read_all(items.recording(test))
+        both = data.splits.train.images, data.splits.test.images
+        stored = [images for images in both if not isinstance(images, np.ndarray)]
         size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
         if not fits_memory(size):
             warn_once(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
@@ -285,13 +274,13 @@ def baseline_scores(
             return {}
         gaussian = _GaussianImages(data.train.unaugmented)
         task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)
-        return masked_scores(task, gaussian, test, items=items)
+        return masked_scores(task, gaussian, test, items)
     model = fit_components(data.train.unaugmented, config.model.latent if name == "pca" else 0, seed=config.seed)
     task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
-    scores = masked_scores(task, model, test, items=items) if name == "mean" else {}
+    scores = masked_scores(task, model, test, items) if name == "mean" else {}
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
         scores["clean_mse"] = clean_mse(task, model, test, items)
-    if items is not None and (name == "pca" or not scores):
+    if name == "pca" or not scores:
         read_all(items.recording(test))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores

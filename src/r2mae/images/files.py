@@ -29,19 +29,8 @@ from PIL.ImageFile import ImageFile
 
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError, warn_once
-from r2mae.images.arrays import (
-    AnyImages,
-    BrokenFileError,
-    NpyImages,
-    Part,
-    Parts,
-    StoredImages,
-    check_memory,
-    fits_memory,
-    image_sets,
-    pick,
-    reading,
-)
+from r2mae.images import arrays
+from r2mae.images.arrays import AnyImages, BrokenFileError, Part, Parts, StoredImages, pick, reading
 
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif"),
@@ -52,10 +41,9 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 
 
 class File(NamedTuple):
-    """A file on disk, or a member of a tar archive at `path`.
+    """A file on disk, or a member of a tar archive at `path`, whose name may be unknown.
 
-    `member` is its name there; empty for a file on disk, and for a member of which only the position is known.
-    `content` is its first byte and size in the archive, or the member itself.
+    `content` is the member's first byte and size in the archive, or the member itself.
     """
 
     path: str
@@ -66,7 +54,7 @@ class File(NamedTuple):
         """Return its name for messages."""
         member = self.member
         if not member and isinstance(self.content, tuple):
-            header = read_at(self.path, self.content[0] - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
+            header = _read_at(self.path, self.content[0] - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
             member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape").name
         return f"{self.path}: {member}" if member else self.path
 
@@ -74,7 +62,7 @@ class File(NamedTuple):
         """Open it; an OSError or EOFError says that it is missing, or the archive ends before it does."""
         if self.content is None:
             return Path(self.path).open("rb")
-        return io.BytesIO(self.content if isinstance(self.content, bytes) else read_at(self.path, *self.content))
+        return io.BytesIO(self.content if isinstance(self.content, bytes) else _read_at(self.path, *self.content))
 
 
 @dataclass(frozen=True)
@@ -164,13 +152,8 @@ def _sorted(place: Path, files: dict[str, File]) -> Folder:
 def read_tar(path: Path) -> Iterator[File]:
     """Yield the members of a tar archive in its order; the names of folders end with a slash.
 
-    Images and tables of a compressed archive are kept in memory; its other files are empty.
-
-    Raises
-    ------
-    UserError
-        If the archive is damaged, ends without its end marker, or has more after that; if it does not fit into memory;
-        or if it contains a link, a device, or a path that leads outside: nothing of such an archive is used.
+    Images and tables of a compressed archive are kept in memory; its other files are empty. Refused are archives that
+    are damaged, end without their end marker, have more after that, or hold a link, a device or a path outside.
     """
     plain, held = path.name.lower().endswith(".tar"), 0
     with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*", tarinfo=_Entry) as archive:
@@ -183,7 +166,7 @@ def read_tar(path: Path) -> Iterator[File]:
                 if not plain:
                     wanted = last.isreg() and last.name.lower().endswith((*SUFFIXES, *TABLES))
                     held += last.size * wanted
-                    check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
+                    arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
                     stream = archive.extractfile(last) if wanted else None
                     content = b"" if stream is None else stream.read()
                 yield File(str(path), last.name + "/" * last.isdir(), content)
@@ -222,7 +205,7 @@ def _check_member(path: Path, info: tarfile.TarInfo) -> None:
         raise UserError(f"{path}: the member {info.name!r} {kind}: pack the files themselves again")
 
 
-def read_at(path: str | Path, start: int, size: int) -> bytes:
+def _read_at(path: str, start: int, size: int) -> bytes:
     """Read `size` bytes of a file; an EOFError says that it ends before."""
     with Path(path).open("rb") as file:
         file.seek(start)
@@ -423,15 +406,6 @@ def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BILINEAR)
 
 
-def array_to_square(images: np.ndarray, side: int, mode: ResizeMode) -> np.ndarray:
-    """Resize every image of a uint8 or float32 array by :func:`to_square`; floats stay in [0, 1]."""
-    squares = np.empty((len(images), side, side, images.shape[3]), images.dtype)
-    for row, channel in np.ndindex(len(images), images.shape[3]):
-        plane = Image.fromarray(np.ascontiguousarray(images[row, ..., channel]))
-        squares[row, ..., channel] = to_square(plane, side, mode)
-    return np.clip(squares, 0, 1, out=squares) if images.dtype == np.float32 else squares
-
-
 def read_files(
     name: str,
     files: Sequence[File],
@@ -443,8 +417,8 @@ def read_files(
 ) -> Parts:
     """Decode the images of all parts of a set, or prepare to: RGB unless all are greyscale.
 
-    `files` are the images of the first part, of the second, and so on; `parts` what is known of each part, and the
-    number of its images; `headers` what :func:`header` says of every image, with zeros for unknown ones.
+    `files` are those of the first part, of the second, and so on; `parts` what is known of each part, and the number of
+    its images; `headers` those of every image, with zeros for unknown ones.
     """
     images, rows = _gather(name, files, how, headers)
     if missing := len(files) - len(rows):
@@ -457,7 +431,7 @@ def read_files(
             raise UserError(f"{part.place}: none of its {count:,} files can be decoded: replace them")
         made.append((part.pick(rows[first:last] - start), pick(images, slice(first, last))))
         start += count
-    return image_sets(name, made, attribute_names)
+    return arrays.image_sets(name, made, attribute_names)
 
 
 def _gather(
@@ -466,11 +440,10 @@ def _gather(
     """Return the images that can be decoded, and which of `files` they are; for the rest see :func:`read_files`."""
     if how.cache == "mmap" and (entry := _cache_entry(files, how)).is_dir():
         return _cached(entry)
-    broken: dict[int, BrokenFileError] = {}
-    shape, sound = _survey(files, how, broken, headers)
-    size, cache = math.prod(shape) * len(sound), how.cache
+    found = _Survey(files, how, headers)
+    size, cache = math.prod(found.shape) * len(found.sound), how.cache
     if cache == "auto":
-        cache = "memory" if fits_memory(size) else "none"
+        cache = "memory" if arrays.fits_memory(size) else "none"
         if cache == "none":
             warn(
                 f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are "
@@ -479,88 +452,81 @@ def _gather(
     if cache == "memory":
         smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
         advice = f"give {smaller}, or add --cache mmap or --cache none"
-        check_memory(name, size, advice if how.advised else "give fewer or smaller images")
-        images = np.empty((len(sound), *shape), np.uint8)
-        kept = _fill(images, files, shape, sound, how, broken)
+        arrays.check_memory(name, size, advice if how.advised else "give fewer or smaller images")
+        images = np.empty((len(found.sound), *found.shape), np.uint8)
+        kept = found.decode_into(images)
         return images[: len(kept)], kept
     if cache == "none" and not how.skip_broken:
-        _check_broken(broken, files, how)
-        return DecodedImages(files, shape, how, sound), sound
+        found.check_broken()
+        return DecodedImages(files, found.shape, how, found.sound), found.sound
     entry = _cache_entry(files, replace(how, cache=cache))
     with create_once(entry) as unfinished:
         if unfinished is not None:
-            mapped = _reserve(unfinished / _PIXELS, (len(sound), *shape)) if cache == "mmap" else None
-            np.save(unfinished / _ROWS, _fill(mapped, files, shape, sound, how, broken))
+            mapped = _reserve(unfinished / _PIXELS, (len(found.sound), *found.shape)) if cache == "mmap" else None
+            np.save(unfinished / _ROWS, found.decode_into(mapped))
             if mapped is not None:
                 mapped.flush()
     if cache == "mmap":
         return _cached(entry)
     kept = np.load(entry / _ROWS, allow_pickle=False)
-    return DecodedImages(files, shape, how, kept), kept
+    return DecodedImages(files, found.shape, how, kept), kept
 
 
-def _survey(
-    files: Sequence[File], how: Reading, broken: dict[int, BrokenFileError], known: Int64[np.ndarray, "n 3"] | None
-) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
-    """Return the common shape of the images, and which of them have a readable header."""
-    headers = np.zeros((len(files), 3), np.int64) if known is None else known.copy()
-    unknown = np.flatnonzero(headers[:, 0] == 0)
-    headers[unknown], errors = headers_of([files[row] for row in unknown.tolist()])
-    broken.update({int(unknown[place]): error for place, error in errors.items()})
-    sound = np.flatnonzero(headers[:, 0])
-    if not len(sound):
-        _check_broken(broken, files, how)
-    channels = 1 if headers[sound, 2].all() else 3
-    if how.resize is not None:
-        return (how.resize, how.resize, channels), sound
-    width, height = headers[sound[0], :2].tolist()
-    for other in sound[(headers[sound, :2] != (width, height)).any(axis=1)].tolist():
-        how_to = ", for example by --resize N" if how.advised else ""
-        raise UserError(
-            f"{files[other]} is {headers[other, 0]} x {headers[other, 1]} pixels but {files[int(sound[0])]} is "
-            f"{width} x {height}: bring all to one size{how_to}"
-        )
-    return (height, width, channels), sound
+class _Survey:
+    """The common `shape` of images, the rows of those with a readable header (`sound`), and the errors of broken ones.
 
+    `known` are headers, with zeros for unknown ones.
+    """
 
-def _fill(
-    images: UInt8[np.ndarray, "n height width channels"] | None,
-    files: Sequence[File],
-    shape: Shape,
-    sound: Int64[np.ndarray, " n"],
-    how: Reading,
-    broken: dict[int, BrokenFileError],
-) -> Int64[np.ndarray, " kept"]:
-    """Decode into an array, or only to find broken files; return the rows of the images at the start of the array."""
+    def __init__(self, files: Sequence[File], how: Reading, known: Int64[np.ndarray, "n 3"] | None) -> None:
+        self.files, self.how = files, how
+        headers = np.zeros((len(files), 3), np.int64) if known is None else known.copy()
+        unknown = np.flatnonzero(headers[:, 0] == 0)
+        headers[unknown], errors = headers_of([files[row] for row in unknown.tolist()])
+        self.broken = {int(unknown[place]): error for place, error in errors.items()}
+        self.sound = np.flatnonzero(headers[:, 0])
+        if not len(self.sound):
+            self.check_broken()
+        width, height = headers[self.sound[0], :2].tolist() if how.resize is None else (how.resize, how.resize)
+        self.shape = (height, width, 1 if headers[self.sound, 2].all() else 3)
+        other = self.sound[(headers[self.sound, :2] != (width, height)).any(axis=1)]
+        if how.resize is None and len(other):
+            how_to = ", for example by --resize N" if how.advised else ""
+            raise UserError(
+                f"{files[int(other[0])]} is {headers[other[0], 0]} x {headers[other[0], 1]} pixels but "
+                f"{files[int(self.sound[0])]} is {width} x {height}: bring all to one size{how_to}"
+            )
 
-    def decode_one(place: int) -> None:
-        made = decode(files[int(sound[place])], shape, how)
-        if images is not None:
-            images[place] = made
+    def decode_into(self, images: UInt8[np.ndarray, "n height width channels"] | None) -> Int64[np.ndarray, " kept"]:
+        """Decode into an array, or only to find broken files; return the rows of the images at its start."""
 
-    label = "decoding" if len(sound) >= _LONG and sys.stderr.isatty() else None
-    errors = in_threads(decode_one, len(sound), label=label)
-    broken.update({int(sound[place]): error for place, error in errors.items()})
-    _check_broken(broken, files, how)
-    kept = np.delete(np.arange(len(sound)), list(errors))
-    if images is not None and errors:
-        for place, source in enumerate(kept.tolist()):  # never before `place`
-            images[place] = images[source]
-    return sound[kept]
+        def decode_one(place: int) -> None:
+            made = decode(self.files[int(self.sound[place])], self.shape, self.how)
+            if images is not None:
+                images[place] = made
 
+        label = "decoding" if len(self.sound) >= _LONG and sys.stderr.isatty() else None
+        errors = in_threads(decode_one, len(self.sound), label=label)
+        self.broken |= {int(self.sound[place]): error for place, error in errors.items()}
+        self.check_broken()
+        kept = np.delete(np.arange(len(self.sound)), list(errors))
+        if images is not None and errors:
+            for place, source in enumerate(kept.tolist()):  # never before `place`
+                images[place] = images[source]
+        return self.sound[kept]
 
-def _check_broken(broken: dict[int, BrokenFileError], files: Sequence[File], how: Reading) -> None:
-    """Raise a UserError with the first names and the count of broken files, unless they are skipped and not all."""
-    count = len(files)
-    if len(broken) == count:
-        raise UserError(f"{broken[0]}; none of the {count:,} files can be decoded: replace them")
-    if not broken or how.skip_broken:
-        return
-    rows = sorted(broken)
-    hint = ", or skip broken files with --skip-broken" if how.advised else ""
-    if len(rows) > 1:
-        hint = f"; {len(rows):,} of {count:,} files cannot be decoded: {listed([files[row] for row in rows])}{hint}"
-    raise UserError(f"{broken[rows[0]]}{hint}")
+    def check_broken(self) -> None:
+        """Refuse broken files with their first names and count, unless they are skipped and not all."""
+        count, rows = len(self.files), sorted(self.broken)
+        if len(rows) == count:
+            raise UserError(f"{self.broken[0]}; none of the {count:,} files can be decoded: replace them")
+        if not rows or self.how.skip_broken:
+            return
+        hint = ", or skip broken files with --skip-broken" if self.how.advised else ""
+        if len(rows) > 1:
+            names = listed([self.files[row] for row in rows])
+            hint = f"; {len(rows):,} of {count:,} files cannot be decoded: {names}{hint}"
+        raise UserError(f"{self.broken[rows[0]]}{hint}")
 
 
 def _reserve(file: Path, shape: tuple[int, ...]) -> np.memmap:
@@ -581,4 +547,4 @@ def _cache_entry(files: Sequence[File], how: Reading) -> Path:
 def _cached(entry: Path) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Return the decoded images of a cache folder, and which of the files they are."""
     kept: np.ndarray = np.load(entry / _ROWS, allow_pickle=False)
-    return pick(NpyImages(entry / _PIXELS), slice(len(kept))), kept
+    return pick(arrays.NpyImages(entry / _PIXELS), slice(len(kept))), kept

@@ -27,6 +27,7 @@ from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from r2mae.images.classifier import ClassificationTask, Classifier, FinetuneData
     from r2mae.images.data import Splits
@@ -110,7 +111,7 @@ class FinetunedImages(Domain):
         )
 
     def fingerprint(self, config: FinetuneConfig) -> str:
-        """Return that of the images; the weights are named in the configuration."""
+        """Return that of the images."""
         return get_domain(self.name).fingerprint(_reading(config))
 
     def check_source(self, config: FinetuneConfig) -> None:
@@ -122,6 +123,14 @@ class FinetunedImages(Domain):
         from r2mae.images.classifier import FinetuneData
 
         return FinetuneData(config)
+
+    def load_initial_weights(self, config: FinetuneConfig, model: "nn.Module") -> None:
+        """Load the weights of the pretrained run into a fresh classifier."""
+        from r2mae.training.saving import load_model
+
+        pretrained = load_model(config.run, get_domain(self.name), unmasked=True)[2].state_dict()
+        own = model.state_dict()
+        model.load_state_dict({name: value for name, value in pretrained.items() if name in own}, strict=False)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
         """Make the task and a fresh classifier."""
@@ -141,17 +150,16 @@ class FinetunedImages(Domain):
     def load_other_data(
         self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[FinetuneConfig, FinetuneData]":
-        """Read other images with the same size and classes, for :meth:`evaluate`: their test part is measured."""
+        """Read other images with the same size and classes, whose test part is measured."""
         from r2mae.images.classifier import FinetuneData
         from r2mae.images.task import check_images
 
         given = {name: value for name, value in reading.items() if value is not None}
-        config = config.replace(data=source, crop_from="resized", cache="auto", **given)
-        data = FinetuneData(config)
+        data = FinetuneData(config.replace(data=source, crop_from="resized", cache="auto", **given))
         check_images(source, data.splits.test.shape, architecture["encoder"]["shape"])
         if list(data.splits.test.classes or ()) != list(architecture["classes"]):
             raise UserError(f"{source} has other classes than the classifier: name data with those of {config.run}")
-        return config, data
+        return data.config, data
 
     def embed(
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", source: str, **reading: Any
@@ -216,8 +224,12 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
         own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
+    if data is None:
+        data = pretraining.data.source
+    elif data not in SETS and Path(data).exists():
+        data = str(Path(data).absolute())
     config = FinetuneConfig.make(
-        data=_absolute_source(data) if data is not None else pretraining.data.source,
+        data=data,
         run=str(folder.path.absolute()),
         weights=weights,
         **own,
@@ -236,7 +248,7 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tune into a run folder, evaluate, and return and write ``results.json``; finished parts are not repeated.
 
-    `splits` are its images, if they are read already. With `alone`, this process trains on its own, also under torchrun.
+    `splits` are its images, if they are read already. With `alone`, this process trains by itself, also under torchrun.
     """
     from r2mae.images.classifier import FinetuneData
     from r2mae.training.pretrain import pretrain
@@ -295,9 +307,3 @@ class _ProgressReporter:
 
     def stop(self) -> None:
         self.progress(self.total, self.total)
-
-
-def _absolute_source(data: str) -> str:
-    """Return the absolute path of data, or the name of a named set."""
-    path = Path(data)
-    return data if data in SETS or not path.exists() else str(path.absolute())

@@ -240,7 +240,7 @@ class ShardFiles(Sequence[File]):
 
 
 class Index(NamedTuple):
-    """Of each image in a shard its first byte and size, its header and its label, if any; and endings of other files."""
+    """Of each image in a shard its first byte and size, its header and its label, if any; endings of other files."""
 
     places: np.ndarray
     headers: np.ndarray

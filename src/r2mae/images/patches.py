@@ -61,10 +61,9 @@ def restore(
     keep: Int64[Tensor, "batch kept"],
     hide: Int64[Tensor, "batch hidden"],
 ) -> Float[Tensor, "batch patches width"]:
-    """Restore tokens of kept and hidden patches to the order of the image.
+    """Restore tokens of kept and hidden patches, of an encoder and mask tokens, say, to the order of the image.
 
-    They are, for instance, those of an encoder, and mask tokens (``mask_token.expand(...)``) or predictions; `keep` and
-    `hide` are the indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
+    `keep` and `hide` are the indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
     """
     place = torch.cat([keep, hide], 1)[..., None].expand(-1, -1, kept.shape[2])
     joint = torch.cat([kept, hidden.to(kept.dtype)], 1)

@@ -7,7 +7,7 @@ from r2mae.catalogue import PublicFile, PublicSet
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
-_MNIST_FILES = (
+_MNIST_FILES = (  # name, bytes, SHA-256
     ("train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
     ("train-labels-idx1-ubyte.gz", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
     ("t10k-images-idx3-ubyte.gz", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),

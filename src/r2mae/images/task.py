@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -92,8 +93,7 @@ class PixelTask(ImageTask[Any]):
     together : int
         Number of successive values that are hidden together: 1, or the colours of a pixel.
     mask_input : bool
-        Whether the model also takes the mask: ``model(images, hidden)``. For unmasked images the argument is omitted,
-        which means a mask of zeros.
+        Whether the model also takes the mask: ``model(images, hidden)``, for unmasked images ``model(images)``.
     """
 
     pixels: int
@@ -121,25 +121,24 @@ class PixelTask(ImageTask[Any]):
         """Return pixels from 0 to 1 in the shape that the model takes: flattened."""
         return scaled(batch.flatten(1))  # a view
 
+    @cached_property
+    def _filling(self) -> Float[Tensor, "pixels"]:
+        """The value of each pixel where it is hidden; colours are the last axis of a flattened image."""
+        return torch.tensor(self.fill).repeat(self.pixels // len(self.fill))
+
     def mask_argument(self, hidden: Bool[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
         """Return what the model takes of the mask, if it takes any."""
         return (hidden,) if self.mask_input else ()
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        """Replace hidden pixels (:func:`r2mae.masking.element_mask`) by zero, or by :attr:`fill`.
-
-        Images are uint8, or floats from 0 to 1, in their shape or flattened.
-        """
+        """Replace hidden pixels by zero, or by :attr:`fill`; images are uint8, or floats from 0 to 1."""
         clean = self.model_input(batch)
         flat = clean.flatten(1)
         units = (len(flat), flat.shape[1] // self.together)
         hidden = element_mask(units, ratio, key, exact=self.exact, device=clean.device)
         if self.together > 1:
             hidden = hidden.repeat_interleave(self.together, dim=1)
-        if self.fill:  # colours are the last axis of a flattened image
-            filled = torch.where(hidden, flat.new_tensor(self.fill).repeat(flat.shape[1] // len(self.fill)), flat)
-        else:
-            filled = flat * ~hidden
+        filled = torch.where(hidden, self._filling.to(flat), flat) if self.fill else flat * ~hidden
         return Corrupted(filled.view(clean.shape), hidden.view(clean.shape), clean, entries=clean.numel())
 
     def forward(self, model: Any, corrupted: Corrupted) -> Output:

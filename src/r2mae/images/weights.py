@@ -19,14 +19,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
@@ -34,8 +32,6 @@ from r2mae.images.arrays import reading
 from r2mae.images.files import listed
 from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN, mean_and_deviation
-from r2mae.masking.ratios import is_scheduled
-from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import Origin
 from r2mae.training.metrics import read_metrics
@@ -118,11 +114,6 @@ def unwrapped(state: Mapping[str, Tensor]) -> State:
     return dict(state)
 
 
-def is_transformers(names: Iterable[str]) -> bool:
-    """Return whether names are those of a ViT of transformers."""
-    return any(name.removeprefix(_VIT) == _STOCK_PATCHES for name in names)
-
-
 def from_transformers(state: Mapping[str, Tensor]) -> State:
     """Rename the parameters of a ViT of transformers; those that we do not have keep their names."""
     found: State = {}
@@ -142,10 +133,7 @@ def from_transformers(state: Mapping[str, Tensor]) -> State:
 
 
 def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
-    """Rename our parameters to those of transformers' ``ViTMAEForPreTraining`` or ``ViTForImageClassification``.
-
-    They may lack a decoder and a ``head``. The prefix of the encoder is empty for a ``ViTModel``.
-    """
+    """Rename our parameters to those of transformers; the prefix of the encoder is empty for a ``ViTModel``."""
     parts: State = {}
     for name, value in state.items():
         if ".qkv." in name:
@@ -161,9 +149,8 @@ def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
 class FinishedModel:
     """A finished vision transformer, under our names: a masked autoencoder, or a classifier of `classes`.
 
-    `architecture` is that of the masked autoencoder, `ratio` the mean mask ratio of its pretraining, `pool` what a
-    classifier takes: the class token, or the mean over patches. With `crop`, images that were not square lost the ends
-    of their longer side; else they were squashed.
+    `architecture` is that of the masked autoencoder, `ratio` its mean mask ratio, and `pool` what a classifier takes.
+    With `crop`, images that were not square lost the ends of their longer side; else they were squashed.
     """
 
     state: State
@@ -203,29 +190,20 @@ def read_finished(run: Path) -> FinishedModel:
     if "classes" in architecture:
         classes = tuple(map(str, architecture["classes"]))
         return FinishedModel(state, architecture["encoder"], None, classes, architecture["pool"], crop)
-    return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)
+    return FinishedModel(state, architecture, mean_ratio(folder), crop=crop)
 
 
-def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
-    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one.
-
-    Of a ratio with a schedule it is the mean over the steps that the run took.
-    """
-    steps = folder.description.steps
-    epoch = None if config.optimizer.steps else steps / config.optimizer.epochs
-    ratio = config.scheme.bind(steps, epoch).ratio
-    if is_scheduled(ratio) and folder.metrics_file.is_file():
-        return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
-    values, weights = ratio.nodes()
-    return round(float(np.dot(values, weights) / np.sum(weights)), 4)
+def mean_ratio(folder: RunFolder) -> float:
+    """Return the mean mask ratio of a run's steps, rounded to four digits: transformers knows a single one."""
+    return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
 
 
 @dataclass(frozen=True)
 class Weights:
     """Weights of a vision transformer as they were stored, on the CPU, under the names of the original MAE.
 
-    `layout` says whose names they had; "mae" has a decoder, "timm" an encoder alone. What the source does not say is
-    None: the attention heads, which no shape shows, and the mean by which pixels were standardised.
+    `layout` says whose names they had; "mae" has a decoder, "timm" an encoder alone. Attention heads, which no shape
+    shows, and the mean by which pixels were standardised are None if the source does not say them.
     """
 
     path: Path
@@ -243,10 +221,7 @@ class Weights:
 
 
 def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
-    """Let a fresh model start with the weights of a file or folder (:func:`read_weights`, :func:`fit_weights`).
-
-    Its encoder gets all of its weights from there; so does its decoder if the file has one.
-    """
+    """Let a fresh encoder, and its decoder if there is one, start with the weights of a file or folder."""
     assert isinstance(model, VisionTransformerMAE)
     weights = read_weights(path)
     state, notes = fit_weights(weights, model)
@@ -255,15 +230,9 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
 
 
 def read_weights(path: str | Path) -> Weights:
-    """Read weights of a vision transformer.
+    """Read weights of a vision transformer: of a run folder, a folder of transformers, or a .safetensors or .pth file.
 
-    `path` is a run folder, a folder of transformers, or a file: .safetensors, or what ``torch.save`` wrote, which is
-    read with ``weights_only``, so that no code of it runs.
-
-    Raises
-    ------
-    UserError
-        If it is not there, damaged, not of a vision transformer with a class token, or holds more than weights.
+    A .pth is read with ``weights_only``, so that no code of it runs.
     """
     place = Path(path)
     if not place.exists():
@@ -277,7 +246,7 @@ def read_weights(path: str | Path) -> Weights:
         read = _read_folder(place)
     else:
         state = unwrapped(_read_file(place))
-        if is_transformers(state):
+        if _STOCK_PATCHES in state:
             read = Weights(place, "transformers", from_transformers(state), (place,))
         else:
             decoder = any(name.startswith("decoder_") for name in state)
@@ -289,14 +258,7 @@ def read_weights(path: str | Path) -> Weights:
 
 
 def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, tuple[str, ...]]:
-    """Return a value in the model's own type for every name that is not fresh, and notes for the user.
-
-    Raises
-    ------
-    UserError
-        If they are of another architecture. It names the sizes, or the first weights that are missing, unknown or of
-        another shape.
-    """
+    """Return a value in the model's own type for every name that is not fresh, and notes for the user."""
     own, path = model.state_dict(), weights.path
     _check_sizes(weights, own, model)
     wanted = [name for name in own if weights.has_decoder or not name.startswith(_DECODER)]
@@ -463,11 +425,7 @@ def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
 
 
 def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
-    """Write a folder for transformers.
-
-    It is one of ``ViTMAEForPreTraining``, of a classifier one of ``ViTForImageClassification``; with `encoder` one of
-    ``ViTModel``.
-    """
+    """Write a folder for ``ViTMAEForPreTraining``, ``ViTForImageClassification`` or, with `encoder`, ``ViTModel``."""
     _check_output(output)
     made = read_finished(run)
     height, width = made.size

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.checks import check_transformer_step
+from r2mae.domains.lookup import check_transformer_step
 from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric

@@ -9,25 +9,15 @@ if TYPE_CHECKING:
         DataConfig,
         EvaluationConfig,
         MachineConfig,
-        ModelSettings,
         OptimizerConfig,
         RunConfig,
         TaskConfig,
     )
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
+    from r2mae.training.models import ModelSettings
     from r2mae.training.saving import LoadedRun, load_model
     from r2mae.training.scheme import SchemeSpec
-
-_CONFIG = [
-    "DataConfig",
-    "EvaluationConfig",
-    "MachineConfig",
-    "ModelSettings",
-    "OptimizerConfig",
-    "RunConfig",
-    "TaskConfig",
-]
 
 __all__ = [
     "DataConfig",
@@ -48,7 +38,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "config": tuple(_CONFIG),
+        "config": [name for name in __all__ if name.endswith("Config")],
+        "models": ("ModelSettings",),
         "scheme": ("SchemeSpec",),
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),

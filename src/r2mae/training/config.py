@@ -11,36 +11,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from r2mae.errors import UserError, nearest
-from r2mae.fields import FieldError, Range, check_fields, read_fields, short_repr
+from r2mae.fields import (
+    FieldError,
+    NonNegative,
+    PartialFraction,
+    Positive,
+    Range,
+    Size,
+    check_fields,
+    read_fields,
+    short_repr,
+)
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS
-from r2mae.training.config_groups import (
-    DataConfig,
-    EvaluationConfig,
-    Group,
-    MachineConfig,
-    OptimizerConfig,
-    TaskConfig,
-)
-from r2mae.training.models import PREFIX, ModelSettings, settings_of
+from r2mae.training.models import PREFIX, Group, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
 
 if TYPE_CHECKING:
     from r2mae.masking.keys import Key
 
-__all__ = [
-    "DataConfig",
-    "EvaluationConfig",
-    "MachineConfig",
-    "ModelSettings",
-    "OptimizerConfig",
-    "RunConfig",
-    "TaskConfig",
-    "fields_of",
-]
+_MAX_STEPS = 10**9
+_Count = Annotated[int, Range(1, 4096)]  # of what a machine has
 
 SCHEME_PREFIX = "scheme."
 """What begins the name of an option that only one scheme has."""
@@ -49,16 +43,212 @@ _Own = TypeVar("_Own", bound="RunConfig")
 _Made = TypeVar("_Made")
 
 
-@dataclass(frozen=True)
-class Layer:
-    """What one source says of a configuration.
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Group):
+    """What a run learns from.
 
     Parameters
     ----------
-    values : mapping
-        Values in any form: by short names, by names such as ``optimizer.lr``, or as mappings of a group's fields.
     source : str
-        Its name in errors, such as "runs.yaml"; empty for the command line and arguments, which need no name.
+        A named set (`r2mae data list`) or a path.
+    validation : float
+        Fraction of the training data reserved for the validation loss.
+    """
+
+    short_names: ClassVar[Mapping[str, str]] = {"source": "data"}
+
+    source: str = ""
+    validation: PartialFraction = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig(Group):
+    """How entries are hidden, apart from the scheme, and how their losses are averaged.
+
+    Parameters
+    ----------
+    weighting : {"mean", "sum", "inverse-ratio"}
+        Normaliser of the loss: mean over hidden entries; sum per sample; or sum divided by ratio and length.
+    """
+
+    weighting: Literal["mean", "sum", "inverse-ratio"] = "mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Group):
+    """How the weights are learned: steps and rates, and when to stop.
+
+    Parameters
+    ----------
+    name : {"adam", "adamw", "sgd"}
+        Optimiser; `sgd` has a momentum of 0.9.
+    epochs : float
+        Passes over the data, if `steps` is not given.
+    steps : int, optional
+        Optimiser steps; overrides `epochs`.
+    batch_size : int
+        Samples of one optimiser step, over all micro-batches and processes.
+    accumulate : int
+        Micro-batches of one optimiser step.
+    lr : float
+        Learning rate.
+    base_lr : float, optional
+        Learning rate for a batch of 256, instead of `lr`: the rate is this times batch_size / 256.
+    betas : (float, float)
+        Decays of Adam's and AdamW's averages of the gradients and of their squares.
+    schedule : {"constant", "linear", "cosine"}
+        Learning rate schedule after the warm-up.
+    warmup : float
+        Fraction of the run over which the learning rate rises to its peak.
+    warmup_epochs : float, optional
+        Warm-up as a number of epochs, instead of `warmup`.
+    weight_decay : float
+        Weight decay (never on learned loss weights; with AdamW not on biases and norms either).
+    clip : float, optional
+        Maximum gradient norm.
+    ema : float, optional
+        Decay of an exponential moving average of the weights; the average is validated, saved and measured.
+    validate_every : int, optional
+        Steps between validations; by default one epoch.
+    patience : int, optional
+        Stop early after this many validations without improvement.
+    keep : {"last", "best"}
+        Weights of the finished model: the last, or those with the lowest validation loss.
+    precision : {"auto", "32", "bf16"}
+        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. A CPU without
+        instructions for bf16 refuses it.
+    compile : bool
+        Compile the model with torch.compile (results change in the last digits).
+    """
+
+    short_names: ClassVar[Mapping[str, str]] = {"name": "optimizer"}
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    epochs: Positive = 15
+    steps: Annotated[int, Range(1, _MAX_STEPS)] | None = None
+    batch_size: Size = 128
+    accumulate: Size = 1
+    lr: Positive = 1e-3
+    base_lr: Positive | None = None
+    betas: tuple[PartialFraction, ...] = (0.9, 0.999)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: PartialFraction = 0.0
+    warmup_epochs: NonNegative | None = None
+    weight_decay: NonNegative = 0.0
+    clip: Positive | None = None
+    ema: Annotated[float, Range(above=0, below=1)] | None = None
+    validate_every: Size | None = None
+    patience: Size | None = None
+    keep: Literal["last", "best"] = "last"
+    precision: Literal["auto", "32", "bf16"] = "auto"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.betas) != 2:
+            raise UserError(f"betas takes two numbers, such as 0.9 0.95, not {self.betas}")
+        if self.name == "sgd" and self.betas != OptimizerConfig.betas:
+            raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.name}: omit them")
+        if self.batch_size % self.accumulate:
+            raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
+
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate after the warm-up."""
+        return self.lr if self.base_lr is None else self.base_lr * self.batch_size / 256
+
+    def warmup_of(self, total: int, samples: int) -> float:
+        """Return the fraction of a run of `total` steps on `samples` training samples over which the rate rises."""
+        if self.warmup_epochs is None:
+            return self.warmup
+        fraction = self.warmup_epochs * samples / self.batch_size / total
+        if fraction >= 1:
+            epochs = total * self.batch_size / samples
+            raise UserError(f"warmup_epochs {self.warmup_epochs:g} is no part of a run of {epochs:.3g} epochs")
+        return fraction
+
+    def steps_between_validations(self, samples: int) -> int:
+        """Return the steps from one validation to the next: by default those of an epoch of `samples` samples."""
+        return self.validate_every or max(1, round(samples / self.batch_size))
+
+    def total_steps(self, samples: int) -> int:
+        """Return the optimiser steps of the run on `samples` training samples."""
+        wanted = self.steps or max(1.0, self.epochs * samples / self.batch_size)
+        if wanted > _MAX_STEPS:
+            raise UserError(
+                f"{self.epochs:g} epochs are {wanted:,.0f} steps, above the maximum of {_MAX_STEPS:,}: use fewer"
+            )
+        return round(wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineConfig(Group):
+    """Where and how a run is computed, not what: a run may resume with other values.
+
+    Parameters
+    ----------
+    device : str
+        "auto", "cpu", "cuda" or "cuda:1".
+    devices : int
+        Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
+        among them.
+    nodes : int
+        Machines that train together; torchrun starts the processes (docs/cluster.md).
+    sync_batchnorm : bool
+        Compute the statistics of batch normalisation over all processes, as a single process would.
+    strategy : {"ddp", "fsdp"}
+        What each process stores: the complete model, or (`fsdp`) its part of weights, gradients and moments.
+    workers : int
+        Processes that load data; 0 loads in the training process.
+    threads : int, optional
+        CPU threads of the training process.
+    save_every : int
+        Steps between checkpoints.
+    keep_every : int, optional
+        Steps between permanent checkpoints, checkpoints/step-N.ckpt.
+    logger : {"none", "tensorboard", "wandb"}
+        Experiment tracker that also receives the metrics.
+    """
+
+    device: str = "auto"
+    devices: _Count = 1
+    nodes: _Count = 1
+    sync_batchnorm: bool = False
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    workers: Annotated[int, Range(0, 1024)] = 0
+    threads: Annotated[int, Range(1, 1024)] | None = None
+    save_every: Size = 500
+    keep_every: Size | None = None
+    logger: Literal["none", "tensorboard", "wandb"] = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sync_batchnorm and self.ranks == 1:
+            raise UserError("sync_batchnorm is for several processes, and this run has one: omit it")
+        if self.strategy == "fsdp" and self.ranks == 1:
+            raise UserError("strategy 'fsdp' is for several processes, and this run has one: omit it")
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train together, over all machines."""
+        return self.devices * self.nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(Group):
+    """How a finished model is measured and used: a run may be measured again with other values."""
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Fields without an effect next to the others."""
+        return ()
+
+
+class Layer(NamedTuple):
+    """What one source says of a configuration.
+
+    `values` are in any form: by short names, by names such as ``optimizer.lr``, or as mappings of a group's fields.
+    `source` is its name in errors, such as "runs.yaml"; empty for the command line and arguments, which need no name.
     """
 
     values: Mapping[str, Any]
@@ -125,17 +315,14 @@ class RunConfig:
         if self.hides and not self.scheme.options:
             spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
             object.__setattr__(self, "scheme", spec)
-        self._check_alternatives()
+        for name, other in self.alternatives.items():
+            if self[other] is not None and self[name] != self.default_of(name):
+                raise UserError(f"{name} and {other} exclude each other: give one of them")
         self._check_validation()
         self._check_processes()
         for name in self.model.ignores:
             if self[name] != self.default_of(name):
                 raise UserError(f"{name} has no effect on the model {self.model.name!r} with these settings: omit it")
-
-    def _check_alternatives(self) -> None:
-        for name, other in self.alternatives.items():
-            if self[other] is not None and self[name] != self.default_of(name):
-                raise UserError(f"{name} and {other} exclude each other: give one of them")
 
     def _check_validation(self) -> None:
         """Refuse what needs a validation loss without one, and weights that need one ratio for the mini-batch."""

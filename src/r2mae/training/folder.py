@@ -26,10 +26,10 @@ from typing import Any
 
 import yaml
 
+from r2mae.environment import CONTINUED, environment
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, jsonable, read_confined, write_json
 from r2mae.training.config import RunConfig
-from r2mae.training.environment import CONTINUED, environment
 
 FORMAT = 1  # of model.json
 _MAX_YAML = 1 << 18  # bytes; a configuration has some hundred lines
@@ -275,13 +275,8 @@ class FolderLock:
         except OSError as error:
             os.close(self._handle)
             if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise UserError(
-                    f"{self.folder} is on a disk without locks ({error.strerror}): mount it with them, or choose "
-                    "another --out"
-                ) from None
-            raise InUseError(
-                f"{self.folder} is in use by another process: wait for it, or choose another --out"
-            ) from None
+                raise UserError(f"{self.folder} cannot be locked ({error.strerror}): choose another --out") from None
+            raise InUseError(f"{self.folder} is in use by another process: wait, or choose another --out") from None
         return self
 
     def __exit__(self, *details: object) -> None:

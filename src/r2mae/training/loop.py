@@ -4,6 +4,7 @@
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
+from r2mae.masking.schemes import Scheme
 from r2mae.progress import Reporter
+from r2mae.registry import JOBS
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
@@ -30,7 +34,7 @@ from r2mae.training.run import Run, check_fits_memory, cpu_threads, freed_memory
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable
-from r2mae.training.validation import estimate_statistics, to_device
+from r2mae.training.validation import batch_norms, estimate_statistics, to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
 
@@ -125,7 +129,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         seconds = keeper.seconds
         if run.rank == 0:
             if config.optimizer.keep == "best" and keeper.best < float("inf"):
-                load_weights(folder.best, module.evaluation_model)
+                load_weights(folder.best, module.evaluation_model.load_state_dict)
             # Early stopping may end the run before the planned steps, on which schedules are based.
             planned = {"planned_steps": module.total_steps}
             record = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}
@@ -139,29 +143,44 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | None]:
     """Build the model and the module that trains it; for a fresh run, also return the origin of its initial weights.
 
-    The initial weights are random, or come with the data (:meth:`Data.load_start_weights`), or from a file.
+    The initial weights are random, or those that the configuration names.
     """
     config, samples = run.config, len(data.train)
     total = config.optimizer.total_steps(samples)
     task, model = run.domain.build(data.architecture)
     if config.machine.sync_batchnorm and not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
         raise UserError("this model has no batch normalisation: omit --sync-batchnorm")
-    data.load_start_weights(model)
     origin = run.domain.load_initial_weights(config, model) if fresh else None
     scheme = (
         config.scheme.bind(total, samples / config.optimizer.batch_size, config.optimizer.batch_size)
         if config.hides
         else None
     )
-    if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "never_falls", False):
-        logging.getLogger("r2mae").warning(
-            "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
-            "(train longer, or set --decay-in steps)"
-        )
+    if scheme and fresh and run.rank == 0:
+        _warn(scheme, model, config)
     module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
     if config.optimizer.compile:
         model.compile()
     return module, origin
+
+
+def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
+    """Log what is allowed, but hardly meant."""
+    log = logging.getLogger("r2mae")
+    if getattr(scheme.ratio, "never_falls", False):
+        log.warning(
+            "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
+            "(train longer, or set --decay-in steps)"
+        )
+    mixed = getattr(scheme.ratio, "per", "batch") == "sample"
+    trained = any(layer.training for layer in batch_norms(model).values())
+    alone = JOBS not in os.environ  # a comparison says it once
+    if mixed and trained and alone and getattr(config.evaluation, "bn_statistics", None) == "yes":
+        log.warning(
+            "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a "
+            'model, which concerns its errors at mask ratios: measure them with bn_statistics="both" '
+            '(--bn-statistics both), or, if the model has it, use norm="layer" (--norm layer)'
+        )
 
 
 def _train(
@@ -189,7 +208,10 @@ def _train(
         try:
             take_steps(run, module, data, keeper, checkpoint)
         except torch.OutOfMemoryError:
-            raise UserError(_out_of_memory(config)) from None
+            raise UserError(
+                f"the device's memory does not hold {config.micro_batch:,} samples at a time: double --accumulate "
+                "(the same optimiser step in more parts), or take a smaller --preset"
+            ) from None
         finally:
             if shown is not None:
                 shown.stop()
@@ -200,16 +222,6 @@ def _train(
             model.load_state_dict(weights)
             module.model, module.average = model, None
     return keeper
-
-
-def _out_of_memory(config: RunConfig) -> str:
-    """Return what to do if the device's memory does not hold the samples that are in it at a time."""
-    size, parts, ranks = config.optimizer.batch_size, config.optimizer.accumulate, config.machine.ranks
-    more = next((n for n in range(2 * parts, size + 1, parts) if size % (n * ranks) == 0), None)
-    hint = "take a smaller --preset"
-    if more:
-        hint = f"give --accumulate {more} ({size // (more * ranks):,} at a time, the same optimiser step)"
-    return f"the device's memory does not hold {config.micro_batch:,} samples at a time: {hint}"
 
 
 def take_steps(

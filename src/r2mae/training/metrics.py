@@ -44,7 +44,9 @@ class MetricsFile:
 
     def write(self, rows: Sequence[Sequence[float | None]]) -> None:
         """Append rows, each with its values in the order of :data:`COLUMNS`; None is written as an empty cell."""
-        self._file.writelines(",".join("" if x is None else _format_number(x) for x in row) + "\n" for row in rows)
+        for step, *values in rows:
+            cells = ["" if value is None else f"{value:.9g}" for value in values]
+            self._file.write(",".join([str(step), *cells]) + "\n")
         self._file.flush()
 
     def sync(self) -> None:
@@ -75,10 +77,6 @@ def read_metrics(path: Path) -> "pd.DataFrame":
     except (OSError, ValueError, KeyError, OverflowError) as error:  # pandas' own errors are ValueErrors
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path} is not readable ({reason}): {hint_for(path)}") from None
-
-
-def _format_number(value: float) -> str:
-    return str(value) if isinstance(value, int) else format(value, ".9g")
 
 
 # Trackers ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Models by name: the settings of a model, a group of the configuration. No torch.
+"""Models by name: the settings of a model, a group of fields of the configuration. No torch.
 
 A domain has a registry: the module of each model, by the model's name. The module has a class ``Settings``, whose
 fields are the options ``--model.NAME``, and a function ``build`` that makes task and model.
@@ -11,9 +11,8 @@ from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
 from r2mae.errors import UserError, unknown
-from r2mae.fields import Range
+from r2mae.fields import Range, check_fields
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.training.config_groups import Group
 
 MAX_LAYERS = 1000
 """Maximum number of layers of a model; more are a mistake and would take minutes to build."""
@@ -21,6 +20,32 @@ Layers = Annotated[int, Range(1, MAX_LAYERS)]
 """The type of a setting that is a number of layers."""
 PREFIX = "model."
 """What begins the short name of a setting that only one model has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A group of fields of a configuration. A domain's own group inherits from one of this module.
+
+    A field is named after its group and itself (`optimizer.lr`) or, as no two groups have a field of one name, by
+    itself (`lr`).
+    """
+
+    prefix: ClassVar[str] = ""
+    """What begins the short names of the group's fields."""
+    short_names: ClassVar[Mapping[str, str]] = {}
+    """The short names of fields that have others: `data` for `data.source`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, self.short_name)
+
+    @classmethod
+    def short_name(cls, field: str) -> str:
+        """Return the name of a field without its group."""
+        return cls.short_names.get(field, cls.prefix + field)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, by field."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

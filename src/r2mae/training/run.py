@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from r2mae.cores import available_memory
+from r2mae.environment import has_fast_bf16
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
-from r2mae.training.environment import has_fast_bf16
 from r2mae.training.metrics import check_logger
 from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.task import Data, Trainable

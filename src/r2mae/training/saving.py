@@ -76,13 +76,11 @@ def build_from_description(
         raise UserError(f"{file} describes no model that can be built ({reason}): {hint_for(file)}") from None
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
-    """Read weights into a model; a damaged or foreign file raises a UserError."""
-    _load(path, model.load_state_dict)
+def load_weights(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Read tensors and put them into a model, as by its `load_state_dict`; a damaged or foreign file is refused.
 
-
-def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
-    """Read tensors and put them into a model. Non-finite ones would silently make every result NaN, and are refused."""
+    So are non-finite tensors, which would silently make every result NaN.
+    """
     try:
         found = load_bytes(path.read_bytes())
         if bad := next((name for name, values in found.items() if not values.isfinite().all()), None):
@@ -122,7 +120,6 @@ def load_model(
     *,
     device: str = "cpu",
     unmasked: bool = False,
-    bn_statistics: bool | None = None,
 ) -> tuple[_Config, _Task, _Model]:
     """Load a finished run: configuration, task, and the model in evaluation mode on `device`.
 
@@ -131,9 +128,7 @@ def load_model(
     path, domain, device
         Run folder, domain, and device of the model.
     unmasked : bool
-        Whether to use the batch statistics that the run re-estimated on unmasked inputs.
-    bn_statistics : bool, optional
-        With `unmasked`, whether to use re-estimated statistics; by default as in the run's configuration.
+        Whether to use the batch statistics that the run re-estimated on unmasked inputs, if its configuration says so.
 
     Raises
     ------
@@ -156,13 +151,11 @@ def load_model(
             f"{folder.model_file} does not describe a model of the domain {domain.name!r}: "
             f"{hint_for(folder.model_file)}"
         )
-    if bn_statistics is not None and "bn_statistics" in config.model.ignores:
-        raise UserError("this model has no batch statistics: omit --bn-statistics")
     task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
-    load_weights(folder.weights, model)
-    if unmasked and batch_norms(model) and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
+    load_weights(folder.weights, model.load_state_dict)
+    if unmasked and batch_norms(model) and config.re_estimates_statistics:
         if folder.statistics.is_file():
-            _load(folder.statistics, partial(set_statistics, model))
+            load_weights(folder.statistics, partial(set_statistics, model))
         else:
             logging.getLogger("r2mae").warning(
                 "%s has no batch statistics of unmasked inputs (was statistics.safetensors not copied?): the "

@@ -61,7 +61,10 @@ class Pretraining(nn.Module):
         self._per_sample = scheme is not None and is_stratified_per_sample(scheme.ratio)
         # With per-sample ratios, training hides fixed counts, even if the task draws entries independently.
         self._training_task = task.with_fixed_counts if self._per_sample else task
-        self.average = None if config.optimizer.ema is None else _moving_average(model, config.optimizer.ema)
+        self.average: AveragedModel | None = None
+        if config.optimizer.ema is not None:
+            self.average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.optimizer.ema))  # type: ignore[no-untyped-call]
+            self.average.requires_grad_(False)  # DDP must not wait for its gradients
         self.total_steps, self.rank, self.ranks = total_steps, rank, config.machine.ranks
         key = config.key
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
@@ -130,21 +133,19 @@ class Pretraining(nn.Module):
         """Return a micro-batch's sum of losses, and its normaliser."""
         if self._per_sample and self.config.task.weighting == "mean":
             return sum_of_sample_means(losses, corrupted, rows)
-        return losses.sum(), self._denominator(corrupted, rows)
-
-    def _denominator(self, corrupted: MaskedBatch, rows: int) -> Tensor | float:
-        """Return the normaliser of a micro-batch's sum of losses."""
+        denominator: Tensor | float
         match self.config.task.weighting:
             case "mean" if corrupted.weights is not None and self.weights is None:
-                return (corrupted.weights * corrupted.hidden).sum()
+                denominator = (corrupted.weights * corrupted.hidden).sum()
             case "mean":
-                return corrupted.count
+                denominator = corrupted.count
             case "sum":
-                return rows
+                denominator = rows
             case "inverse-ratio":
                 # A row hides at least one entry and keeps at least one, at any ratio.
                 least = rows / corrupted.entries
-                return min(max(self.ratio, least), 1 - least) * corrupted.entries
+                denominator = min(max(self.ratio, least), 1 - least) * corrupted.entries
+        return losses.sum(), denominator
 
     @property
     def _step_is_one_batch(self) -> bool:
@@ -207,12 +208,6 @@ def sum_of_sample_means(losses: Tensor, corrupted: MaskedBatch, rows: int) -> tu
             "r2mae.training.task.MaskedBatch)"
         )
     return (losses.flatten() * of_losses).sum(), (hidden.reshape(rows, -1).sum(1) * inverse).sum()
-
-
-def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
-    average.requires_grad_(False)  # DDP must not wait for its gradients
-    return average
 
 
 def make_optimizer(groups: Sequence[ParameterGroup], config: RunConfig) -> torch.optim.Optimizer:

@@ -212,9 +212,6 @@ class Data:
         def architecture(self) -> dict[str, Any]:
             """Plain values from which :meth:`Trainable.build` can build the model without the data."""
 
-    def load_start_weights(self, model: Any) -> None:
-        """Load the pretrained weights that such data come with, as in fine-tuning; by default there are none."""
-
 
 _Config = TypeVar("_Config", bound=RunConfig, default=Any)
 _Task_co = TypeVar("_Task_co", bound=Task, covariant=True, default=Any)
@@ -243,7 +240,7 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
         """Return the task and a model with fresh weights."""
 
     def load_initial_weights(self, config: _Config, model: nn.Module) -> Any:
-        """Load the weights of a file that the configuration names, and return their origin; None without any."""
+        """Load the weights that the configuration names, and return the origin of a file of them; None without any."""
 
     @property
     def evaluation_support(self) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def test_a_fine_tuned_encoder_starts_from_the_pretrained_one(vit: Path) -> None:
     config = plan(vit, SHORT)
     data = FinetuneData(config)
     _, model = FINETUNED.build(data.architecture)
-    data.load_start_weights(model)
+    FINETUNED.load_initial_weights(config, model)
     there = load(vit).model.state_dict()
     assert torch.equal(model.state_dict()["blocks.1.mlp.fc1.weight"], there["blocks.1.mlp.fc1.weight"])
 

@@ -18,7 +18,7 @@ from transformers import ViTForImageClassification, ViTModel
 
 from images.weight_conversion.small_vits import config, equal, finished, ours, picture_file, pth, stock_mae, stock_vit
 from r2mae.cli.main import main
-from r2mae.domains.checks import check_run
+from r2mae.domains.lookup import check_run
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN

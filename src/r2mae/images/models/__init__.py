@@ -6,7 +6,7 @@ The module of a model has
   docstring their help;
 - ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
   The mapping is saved in the run folder. It has `model`; `shape` (height, width, channels); the settings; `mask_input`
-  if the model gets the mask; `exact`; and `fill` if hidden pixels get the mean colour.
+  if the model gets the mask; `exact`; and `fill` if hidden pixels get those of the mean image.
 """
 
 from dataclasses import dataclass
@@ -32,12 +32,7 @@ class ImageModelSettings(ModelSettings):
     exchanged: ClassVar[bool] = False
     """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = True
-    """Whether the model reconstructs unmasked images."""
-    error_bound: ClassVar[float] = 1.0
-    """The largest possible error of a hidden value."""
-
-    def check_shape(self, shape: tuple[int, int, int]) -> None:
-        """Refuse images of a height, width and number of channels that the model does not accept."""
+    """Whether the model reconstructs unmasked images, with pixels from 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

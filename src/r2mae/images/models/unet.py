@@ -55,10 +55,7 @@ class UNet(nn.Module):
 
     A block is two 3×3 convolutions, each with batch normalisation and ReLU. Between blocks are 2×2 max pooling, and
     transposed 2×2 convolutions. At an odd side, pooling windows extend beyond the edge, and the extra row or column is
-    cropped after up-sampling. Images of any size therefore work, and neither the model nor the loss sees padding (apart
-    from the zeros around each convolution).
-
-    Images stay in memory with the colours last: convolutions are faster in this layout (benchmarks/unet.py).
+    cropped after up-sampling, so images of any size work. Images stay in memory with the colours last, which is faster.
 
     `channels` are those of the first block, with twice as many at each level below, and `mask_channels` further ones of
     the first convolution, for the mask (ours, not the paper's): 0, 1 for a mask that the colours share, or `colours`.
@@ -90,10 +87,7 @@ class UNet(nn.Module):
         images: Float[Tensor, "batch height width colours"],
         mask: Bool[Tensor, "batch height width masks"] | None = None,
     ) -> tuple[Float[Tensor, "batch height width colours"], Float[Tensor, "batch latent"]]:
-        """Return the reconstruction and the mean over the bottleneck's positions.
-
-        Without a mask nothing is hidden. Only a model with `mask_channels` takes a mask, which has this many channels.
-        """
+        """Return the reconstruction and the mean over the bottleneck's positions; without a mask nothing is hidden."""
         state, kept = self._descend(images, mask)
         representation = state.mean((2, 3))
         for enlarge, block, skip in zip(self.enlarge, self.up, reversed(kept), strict=True):
@@ -107,12 +101,11 @@ class UNet(nn.Module):
         mask: Bool[Tensor, "batch height width masks"] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the bottleneck, and the state of each level before it is pooled."""
-        state, kept = images.movedim(3, 1), []
-        of_mask = (
-            None if self.mask_layer is None or mask is None else self.mask_layer(mask.to(images.dtype).movedim(3, 1))
-        )
+        state, kept, of_mask = images.movedim(3, 1), [], None
+        if self.mask_layer is not None and mask is not None:
+            of_mask = self.mask_layer(mask.to(images.dtype).movedim(3, 1))
         for level, block in enumerate(self.down):
-            state = block(state, of_mask) if level == 0 else block(state)
+            state = block(state, of_mask if level == 0 else None)
             # With one colour, torch cannot infer the channels-last layout; with more, this changes nothing.
             kept.append(state.contiguous(memory_format=torch.channels_last))
             state = max_pool2d(kept[-1], 2, ceil_mode=True)
@@ -181,8 +174,7 @@ class PositionWeights(nn.Module):
     """The weight network of curricula for a U-Net: one weight for each position and ratio, from a batch's mean image.
 
     The last layer of the paper's network (:class:`r2mae.masking.curriculum.FeatureWeights`) would have many millions of
-    weights for images. This one is ours: three convolutions (3×3, 3×3, 1×1) over the mean image and the two coordinates
-    of each position. It has a few thousand weights for images of any size. The colours of a pixel share its weight.
+    weights for images. This one is ours: three convolutions over the mean image and the coordinates of each position.
     """
 
     def __init__(self, colours: int, curriculum: Curriculum) -> None:

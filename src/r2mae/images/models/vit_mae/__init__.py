@@ -49,7 +49,6 @@ class Settings(ImageModelSettings):
     exchanged: ClassVar[bool] = True
     reconstructs: ClassVar[bool] = False
     ratios: ClassVar[SchemeDefaults | None] = PATCH_RATIOS
-    error_bound: ClassVar[float] = float("inf")  # the output is not clipped
 
     name: str = "vit-mae"
     patch: Size = 16
@@ -81,12 +80,6 @@ class Settings(ImageModelSettings):
         """Width of the representation."""
         return self.width
 
-    def check_shape(self, shape: tuple[int, int, int]) -> None:
-        """Refuse images that the patch does not divide."""
-        from r2mae.images.patches import check_patch
-
-        check_patch(shape[0], shape[1], self.patch)
-
 
 def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransformerMAE]":
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
@@ -94,13 +87,6 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
 
     height, width, channels = (int(side) for side in architecture["shape"])
     settings = Settings(**{name: architecture[name] for name in Settings.own_fields() if name in architecture})
-    settings.check_shape((height, width, channels))
-    model = VisionTransformerMAE((height, width, channels), **{name: getattr(settings, name) for name in _SIZES})
-    task = PatchTask(
-        shape=(height, width, channels),
-        patch=settings.patch,
-        norm_pix=settings.norm_pix,
-        pool=settings.pool,
-        width=settings.decoder_width,
-    )
-    return task, model
+    shape, sizes = (height, width, channels), {name: getattr(settings, name) for name in _SIZES}
+    task = PatchTask(shape, settings.patch, settings.norm_pix, settings.pool, settings.decoder_width)
+    return task, VisionTransformerMAE(shape, **sizes)

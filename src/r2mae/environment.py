@@ -62,7 +62,7 @@ def commit() -> str | None:
 
     The suffix is "+" if files of the package have changed since, and "?" if git cannot tell.
     """
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parent
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     found, changed = _git(package, "rev-parse", "HEAD"), _git(package, "status", "--porcelain", "--", ".")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import r2mae.training.environment as module
-from r2mae.training.environment import CONTINUED, commit, environment, has_fast_bf16, processor
+import r2mae.environment as module
+from r2mae.environment import CONTINUED, commit, environment, has_fast_bf16, processor
 from r2mae.training.folder import RunFolder, read_json
 
 
@@ -42,9 +42,7 @@ def test_changes_of_a_resumed_run_are_added_to_its_record(
 
 
 def test_torch_is_not_imported_for_it() -> None:
-    code = (
-        "import sys; from r2mae.training.environment import environment; print('torch' in sys.modules, environment())"
-    )
+    code = "import sys; from r2mae.environment import environment; print('torch' in sys.modules, environment())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("False")
     assert "instructions" not in done.stdout
@@ -77,9 +75,9 @@ def git(folder: Path, *words: str) -> str:
 def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not of a repository that an installed copy lies in."""
     package = tmp_path / "src" / "pack"
-    (package / "training").mkdir(parents=True)
+    package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    monkeypatch.setattr(module, "__file__", str(package / "training" / "environment.py"))
+    monkeypatch.setattr(module, "__file__", str(package / "environment.py"))
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "of something else")
     found = [commit.__wrapped__()]
