@@ -85,3 +85,15 @@ def test_what_old_runs_hold_is_read() -> None:
     TextConfig.from_dict({"domain": "text", "data": "ok.txt", "tokenizer": ROBERTA, "vocab_size": 300})
     with pytest.raises(UserError, match="give one of them"):
         TextConfig.make(data="x", tokenizer=ROBERTA).check_given({"tokenizer": ROBERTA, "vocab_size": 8000})
+
+
+def test_text_curricula_are_those_of_dna_and_marked_as_ours() -> None:
+    """The paper has none for text: the tokens take the numbers of its DNA models."""
+    curriculum = TextConfig.make(data="x", scheme="cl").scheme.make().bind(600).curriculum
+    assert curriculum is not None
+    assert len(curriculum.grid.values) == 10
+    assert (curriculum.iterations, curriculum.floor) == (10, 0.5)
+    assert curriculum.frozen(99)
+    assert not curriculum.frozen(100)
+    assert curriculum.multiplier_at(300) == 0
+    assert not TextConfig.ratios.not_in_paper

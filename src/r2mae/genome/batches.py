@@ -107,7 +107,12 @@ class WindowBatches(Batches):
         if self.weights is not None:
             weights = self.store.track_windows(self.weights, contigs, first, length)
         if self.conservation:
-            weights, neutral = self._conservation(contigs, first)
+            phylop, phastcons = self.conservation
+            wide = self.store.track_windows(phastcons, contigs, first - _REACH, length + 2 * _REACH)
+            largest = sliding_window_view(wide, 2 * _REACH + 1, axis=1).max(-1)
+            neutral = largest < _NEUTRAL
+            weights = np.maximum(self.store.track_windows(phylop, contigs, first, length), 1) * (0.1 + largest)
+            weights = weights.astype(np.float32)
         if self.reverse:
             turned = uniforms(key.fold("strand"), len(tokens)) < self.reverse
             tokens[turned] = reverse_complement(tokens[turned])
@@ -121,16 +126,6 @@ class WindowBatches(Batches):
             "weights": torch.from_numpy(weights),
             "neutral": torch.from_numpy(neutral),
         }
-
-    def _conservation(
-        self, contigs: Numbers, first: Numbers
-    ) -> tuple[Float32[np.ndarray, "batch length"], Bool[np.ndarray, "batch length"]]:
-        """Return GPN-MSA's weights of positions, and which are not conserved."""
-        length, (phylop, phastcons) = self.length, self.conservation
-        wide = self.store.track_windows(phastcons, contigs, first - _REACH, length + 2 * _REACH)
-        largest = sliding_window_view(wide, 2 * _REACH + 1, axis=1).max(-1)
-        weights = np.maximum(self.store.track_windows(phylop, contigs, first, length), 1) * (0.1 + largest)
-        return weights.astype(np.float32), largest < _NEUTRAL
 
 
 @dataclass(frozen=True)

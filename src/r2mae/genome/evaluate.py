@@ -28,7 +28,6 @@ from r2mae.genome.variants.labelled import measure_variants
 from r2mae.masking.keys import Key
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
-_PSEUDOCOUNT = 0.25
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
 _ROWS = 64
 _ENOUGH_WINDOWS = 500  # fewer windows are masked several times
@@ -182,14 +181,14 @@ def _site_frequencies(data: GenomeData) -> SiteLogs:
             tokens = tokens[:, columns]
         counts = one_hot(tokens.long(), len(LETTERS))[..., :BASES].sum(1)
         # Not divided by their sum: equal counts have to give equal scores, to the last bit.
-        return np.asarray((counts + _PSEUDOCOUNT).log().float())
+        return np.asarray((counts + 1 / BASES).log().float())
 
     return logs
 
 
 def _site_composition(data: GenomeData) -> SiteLogs:
     """Return logarithms of the composition of the training windows, the same at every site."""
-    shares: Float32[np.ndarray, " 4"] = composition(data).log().float().numpy()
+    shares = np.asarray(composition(data).log().float())
     return lambda contigs, positions: np.broadcast_to(shares, (len(contigs), BASES))
 
 

@@ -97,8 +97,8 @@ def window_start(positions: Numbers, sizes: Numbers, length: int) -> Numbers:
 
 def _open_run(
     run: str | Path, data: str | None, device: str, batch_size: int
-) -> tuple[AlignmentTransformer, AlignmentStore, SiteLogs, str]:
-    """Return a finished run's model, its own store or another, predictions there, and the fingerprint of the model."""
+) -> tuple[AlignmentStore, SiteLogs, dict[str, Any]]:
+    """Return a finished run's store or another, predictions there, and what they depend on."""
     if batch_size < 2:
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
     folder, domain = RunFolder(run), get_domain("genome")
@@ -109,7 +109,8 @@ def _open_run(
     if data is None:
         folder.check_data(config.data.source, domain.fingerprint(config))
     logs = site_scorer(store, model, config.data.window, rows=batch_size)
-    return model, store, logs, fingerprint(folder.weights, folder.model_file)
+    of_model, where = fingerprint(folder.weights, folder.model_file), next(model.parameters()).device.type
+    return store, logs, {"model": of_model, "store": store.fingerprint, "batch_size": batch_size, "device": where}
 
 
 def score_command(run: str, variants: str, output: str, **options: Any) -> None:
@@ -148,16 +149,9 @@ def score_variants(
     check_output(output, source.kind)
     check_output_is_not_source(output, path)
     source.check_column(column)
-    model, store, logs, model_fingerprint = _open_run(run, data, device, batch_size)
+    store, logs, plan = _open_run(run, data, device, batch_size)
     total = sum(len(block.rows) for block in source.blocks(BLOCK))
-    plan = {
-        "variants": fingerprint(path),
-        "model": model_fingerprint,
-        "store": store.fingerprint,
-        "block": BLOCK,
-        "batch_size": batch_size,
-        "device": next(model.parameters()).device.type,
-    }
+    plan |= {"variants": fingerprint(path), "block": BLOCK}
     counts = np.zeros(len(REASONS), np.int64)
 
     def scored(saved: IO[bytes]) -> Iterator[Scored]:
@@ -215,7 +209,7 @@ def write_logits(
     check_output(output, "tsv")
     for region in regions:
         check_output_is_not_source(output, Path(region).expanduser())
-    _, store, logs, _ = _open_run(run, data, device, batch_size)
+    store, logs, _ = _open_run(run, data, device, batch_size)
     intervals, done = read_regions(regions, store.layout), 0
     with text_file(output) as write:
         for contig, start, end in intervals.rows():

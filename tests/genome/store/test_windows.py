@@ -104,12 +104,10 @@ def test_windows_of_a_part(
 
 def test_windows_that_fit_nowhere(store: AlignmentStore) -> None:
     whole = Intervals.everywhere(store.layout)
-    with pytest.raises(UserError, match=r"a window of 201 is larger than the longest contig \(chr1, 200 positions\)"):
+    with pytest.raises(UserError, match="no window of 201 fits the part: its intervals are shorter"):
         window_starts(store, whole, 201, 1)
     with pytest.raises(UserError, match="all have too many unknown bases"):
         window_starts(store, Intervals.of([(0, 40, 60)]), 10, 1, most_unknown=0)
-    with pytest.raises(UserError, match="window and stride must be 1 or more"):
-        window_starts(store, whole, 10, 0)
     assert window_starts(store, whole, 100, 50, most_unknown=0.3)[1] == 1
 
 

@@ -17,7 +17,7 @@ from r2mae.files import write_json
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import Origin
-from r2mae.training.saving import load_model, load_weights
+from r2mae.training.saving import load_model
 
 _LAYER = {
     "query": "attention.self.query",
@@ -62,13 +62,9 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     if (run := RunFolder(folder)).config_file.is_file():
         if (domain := run.read_config().get("domain")) != "genome":
             raise UserError(f"{folder} (init) is a run of the domain {domain}: name one of genome")
-        if not run.trained:
-            raise UserError(f"{folder} (init) is not finished: rerun its command to resume, then start from it")
-        built = dict(run.description.architecture)
-        built["inner"] = built.get("inner") or 4 * int(built.get("width") or 0)
-        sizes = {name: built.get(name, False) for name in (*_SIZES, "one_hot")}
-        _check_sizes(folder, {**sizes, "species": list(built.get("species") or ())}, model)
-        load_weights(run.weights, model.load_state_dict)
+        _, _, other = load_model(folder, get_domain("genome"))
+        _check_sizes(folder, {**other.sizes, "species": list(other.species)}, model)
+        model.load_state_dict(other.state_dict())
         return Origin(folder, (run.weights,), "r2mae")
     config = read_json(folder / "config.json", linked=True)
     for name in ("model_type", "vocab_size", "aux_features_vocab_size"):

@@ -36,8 +36,7 @@ class Layout:
     """Species (the reference first) and contigs of an alignment; of a store, also the other contents of its meta.json.
 
     `files` are bytes and blake2b of the file of each contig, and of the reference's; `made_from` are files and options
-    of the build, by which the same build is recognised. `known` and `same` count for each species the positions with a
-    base, and with the reference's base.
+    of the build, by which the same build is recognised. `counts` are numbers of what was omitted.
     """
 
     species: tuple[str, ...]
@@ -46,8 +45,6 @@ class Layout:
     files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     made_from: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
-    known: tuple[int, ...] = ()
-    same: tuple[int, ...] = ()
 
     @cached_property
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
@@ -90,14 +87,14 @@ def read_layout(folder: Path) -> Layout:
             "again with r2mae data alignment build"
         )
     try:
-        entries: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
-        entries["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
-        found = Layout(**entries)
+        files = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
+        names, lengths = (tuple(values[name]) for name in ("contigs", "lengths"))
+        found = Layout(tuple(values["species"]), names, lengths, files, values["made_from"], values["counts"])
         is_right = (
             len(found.contigs) == len(found.lengths) == len(set(found.contigs)) > 0
-            and len(set(found.species)) == len(found.species) == len(found.known) == len(found.same) > 0
+            and len(set(found.species)) == len(found.species) > 0
             and all(isinstance(name, str) for name in (*found.species, *found.contigs))
-            and all(isinstance(count, int) for count in (*found.known, *found.same, *found.counts.values()))
+            and all(isinstance(count, int) for count in found.counts.values())
             and all(isinstance(length, int) and 0 < length < 1 << 40 for length in found.lengths)
             and {*found.files} == {REFERENCE, *map(contig_file, range(len(found.contigs)))}
         )
@@ -181,8 +178,9 @@ class AlignmentStore:
         if length < 1:
             raise ValueError(f"a window has 1 position or more, not {length}")
         found = np.full((len(starts), length, len(self.species)), UNKNOWN, np.uint8)
+        tokens_of = {contig: self.tokens(contig) for contig in set(contigs.tolist())}
         for window, contig, start in zip(found, contigs.tolist(), starts.tolist(), strict=True):
-            tokens = self.tokens(contig)
+            tokens = tokens_of[contig]
             first, last = max(start, 0), min(start + length, len(tokens))
             if first < last:
                 window[first - start : last - start] = tokens[first:last]

@@ -1,6 +1,7 @@
 """``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -26,7 +27,7 @@ from r2mae.genome.store.alignment import (
 )
 from r2mae.genome.store.readers import CHUNK, Build, FastaFiles, MafFiles, Placed, Progress, kind_of, read_reference
 from r2mae.genome.store.sources import allocate, name_of, table_lines
-from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, TOKEN, UNKNOWN
+from r2mae.genome.store.tokens import LETTERS, SOFT, TOKEN, UNKNOWN
 from r2mae.genome.store.tracks import add_track
 from r2mae.genome.store.zarr_exchange import ZarrGroup, export_zarr
 from r2mae.progress import counting_bar
@@ -35,15 +36,13 @@ _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that
 _PLAN, _GIVEN = "plan.json", "given.npy"  # of an unfinished build: what it is made of, and the reference's own FASTA
 _MOST_CONTIGS = 30  # in a table
 _NOTES = {
+    "unknown_reference_positions": "positions of the reference are unknown",
     "inserted_columns": "columns were omitted, where the reference has a gap",
     "second_rows": "second rows of a species in a block were omitted",
     "without_reference": "blocks without the reference were omitted",
 }
-_SOURCES: dict[str, type[MafFiles] | type[FastaFiles] | type[ZarrGroup]] = {
-    "maf": MafFiles,
-    "fasta": FastaFiles,
-    "zarr": ZarrGroup,
-}
+Source = MafFiles | FastaFiles | ZarrGroup
+_SOURCES: dict[str, type[Source]] = {"maf": MafFiles, "fasta": FastaFiles, "zarr": ZarrGroup}
 
 
 def build_store(
@@ -212,20 +211,17 @@ class _Builder:
         """Write the reference's column and meta.json, with counts and checksums."""
         layout, paths = self.layout, [contig_file(number) for number in range(len(self.layout.contigs))]
         reference = allocate(self.folder / REFERENCE, np.uint8, layout.positions)
-        known, same = np.zeros((2, len(layout.species)), np.int64)
+        counts = Counter(self.source.counts)
         for path, offset in zip(paths, layout.offsets.tolist(), strict=False):
             tokens = np.load(self.folder / path, mmap_mode="r")
             for first in range(0, len(tokens), CHUNK):
-                block = tokens[first : first + CHUNK]
-                own, plain = block[:, 0], block & TOKEN
+                own = tokens[first : first + CHUNK, 0]
                 reference[offset + first :][: len(own)] = own
-                bases = plain[:, :1]
-                known += (plain < GAP).sum(0, dtype=np.int32)
-                same += ((plain == bases) & (bases < GAP)).sum(0, dtype=np.int32)
+                counts["unknown_reference_positions"] += int((own & TOKEN == UNKNOWN).sum())
         sync(self.folder / REFERENCE)
         sizes = {name: (self.folder / name).stat().st_size for name in (*paths, REFERENCE)}
         files = {name: (size, digest_of(self.folder / name)) for name, size in sizes.items()}
-        contents = {"files": files, "made_from": self.plan, "counts": self.source.counts, "known": known, "same": same}
+        contents = {"files": files, "made_from": self.plan, "counts": counts}
         write_json(self.folder / META, {"format": FORMAT, **asdict(layout), **contents})
 
 
@@ -250,10 +246,8 @@ def info(store: str, verify: bool = False) -> None:
     if verify:
         opened.verify()
     _print_summary(opened)
-    layout, width = opened.layout, max(map(len, ("species", *opened.species, *opened.contigs[:_MOST_CONTIGS])))
-    print(f"{'species':{width}}   known  as the reference")
-    for name, known, same in zip(layout.species, layout.known, layout.same, strict=True):
-        print(f"{name:{width}}  {known / layout.positions:6.1%}  {same / max(known, 1):16.1%}")
+    layout, width = opened.layout, max(map(len, ("contig", *opened.contigs[:_MOST_CONTIGS])))
+    print(f"species: {', '.join(layout.species)}")
     print(f"{'contig':{width}}  {'positions':>13}")
     for name, length in zip(layout.contigs[:_MOST_CONTIGS], layout.lengths, strict=False):
         print(f"{name:{width}}  {length:13,}")
@@ -282,8 +276,6 @@ def _print_summary(store: AlignmentStore) -> None:
     layout = store.layout
     contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
     print(f"{store.folder}: {layout.positions:,} positions of {contigs} x {len(layout.species)} species")
-    if unknown := layout.positions - layout.known[0]:
-        print(f"  {unknown:,} positions of the reference are unknown")
     for name, note in _NOTES.items():
         if layout.counts.get(name):
             print(f"  {layout.counts[name]:,} {note}")

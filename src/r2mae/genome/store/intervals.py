@@ -164,12 +164,6 @@ def window_starts(
     larger fraction than `most_unknown`. A UserError is raised if no window fits, or if the free memory does not hold
     the starts.
     """
-    if length < 1 or stride < 1:
-        raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")
-    longest = int(store.lengths.max())
-    if length > longest:
-        name = store.contigs[int(store.lengths.argmax())]
-        raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
     seen = sum(max((end - start - length) // stride + 1, 0) for _, start, end in part.rows())
     refuse_beyond_memory(seen * _BYTES, f"{seen:,} windows take", "give a larger --stride")
     starts: Int64[np.ndarray, " windows"] = np.empty(seen, np.int64)

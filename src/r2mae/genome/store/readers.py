@@ -25,7 +25,6 @@ _SPREAD = 1_000  # most positions of all contigs for each byte that the files ho
 _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
 _SPACE = (b"", b" ", b"\t", b"\r")
-_STRANDS = (b"+", b"-")
 _DELETED = b"C"  # status of an e row: before and after the block, the sequence of that species is contiguous
 _ACCESSION = re.compile(rb"[A-Z]+_?[A-Z]*\d{5,}\.\d{1,2}")  # a contig with a version, such as NC_000001.11
 _FORM = "'s name start size strand length text'"
@@ -224,7 +223,7 @@ def _row(file: Path, number: int, line: bytes, columns: int) -> tuple[bytes, byt
         cut = f"which are 7 fields, and this one has {len(fields)}: is the file truncated?"
         raise UserError(f"{file}, line {number:,}: a row is {_FORM}, {cut}")
     mark, name, first, size, strand, length, letters = fields
-    if mark != b"s" or strand not in _STRANDS or None in (integer(first), integer(size), integer(length)):
+    if mark != b"s" or strand not in (b"+", b"-") or None in (integer(first), integer(size), integer(length)):
         form = f"numbers of at most {DIGITS} digits, the strand + or -"
         raise UserError(f"{file}, line {number:,}: a row is {_FORM}, {form}")
     if int(size) != (bases := len(letters) - letters.count(b"-")):

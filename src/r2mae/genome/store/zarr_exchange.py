@@ -13,8 +13,6 @@ from r2mae.genome.store.readers import Build, Placed, check_lengths, choose_spec
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
 
 _CHUNK = 1 << 14  # positions of a chunk of the arrays that are written
-
-
 _HINT = "export or fetch it again"
 
 

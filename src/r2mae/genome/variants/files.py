@@ -128,11 +128,6 @@ def _find_columns(names: Sequence[str], where: str) -> list[int]:
     return places
 
 
-def _bounded(position: int) -> int:
-    """Return a position that fits the store's numbers; others are outside of any contig, as 0."""
-    return position if 0 <= position < 1 << 40 else 0
-
-
 class Variants:
     """Rows of variants that can be scored: a VCF or a table of text (.tsv, .csv), plain, bgzip or gzip.
 
@@ -198,7 +193,7 @@ class Variants:
                     )
                 contig, position, ref, alts = [fields[place] for place in self.places]
                 try:
-                    whole = _bounded(int(position))
+                    whole = int(position)
                 except ValueError:
                     raise UserError(f"{self.path}, line {line:,}: {position[:40]!r} is no position") from None
                 for alt in alts.split(",") if self.kind == "vcf" else (alts,):
@@ -279,7 +274,7 @@ class ParquetVariants(Variants):
         """Yield blocks of at most so many rows."""
         for rows in self.table.to_batches(max_chunksize=size):
             contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
-            whole = [_bounded(one or 0) for one in positions]
+            whole = [one or 0 for one in positions]
             alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
             yield Block(rows, list(range(len(rows))), alleles)
 
@@ -352,7 +347,8 @@ def substitutions(alleles: Sequence[Allele], store: AlignmentStore) -> Substitut
     substitution of that base. A contig is also found with or without "chr" before its name.
     """
     contigs = _contig_numbers([contig for contig, *_ in alleles], store)
-    positions: Int64[np.ndarray, " n"] = np.array([position - 1 for _, position, *_ in alleles], np.int64)
+    listed = (position - 1 if 0 < position < 1 << 40 else -1 for _, position, *_ in alleles)  # -1 is outside of any
+    positions: Int64[np.ndarray, " n"] = np.fromiter(listed, np.int64, len(alleles))
     reasons = np.zeros(len(contigs), np.uint8)
     refs, alts = np.zeros_like(contigs), np.zeros_like(contigs)
     for place, (_, _, ref, alt) in enumerate(alleles):
