@@ -66,6 +66,8 @@ def test_every_cell_may_have_a_ratio_of_its_own() -> None:
 REFUSED = {
     "--exclude condition=case": "exclude selects cells of probes, and there is no probe: name columns in --labels",
     "--only condition=case": "only selects cells of probes, and there is no probe",
+    "--scheme fixed --timing sea-ad": "timing sets the schedules of the dynamic ratio and the curricula",
+    "--timing sea-ad": "changes nothing for 'r2mae' with these options: omit it",
     "--n-top-genes 1": "n_top_genes must be 2 or more, not 1",
 }
 

@@ -16,6 +16,7 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.fields import PartialFraction, Range
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig
+from r2mae.training.scheme import SchemeSpec
 
 _HLCA = SchemeDefaults(ratio=0.25, low=0.1, high=0.5, options=HLCA_CURRICULUM)
 TIMINGS: Mapping[str, SchemeDefaults] = MappingProxyType(
@@ -174,7 +175,7 @@ class CellsConfig(RunConfig):
         return TIMINGS[self.timing]
 
     def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse rules without a probe."""
+        """Refuse rules without a probe, and a schedule with a scheme that has none."""
         super().check_given(given)
         for name in ("exclude", "only"):
             if given.get(name) and not (self.data.labels or self.data.regress):
@@ -182,6 +183,13 @@ class CellsConfig(RunConfig):
                     f"{name} selects cells of probes, and there is no probe: name columns in --labels or --regress, or "
                     "omit it"
                 )
+        name, options = self.scheme.name, self.scheme.given_options
+        specs = [SchemeSpec.resolve(name, options, defaults) for defaults in TIMINGS.values()]
+        if "timing" in given and "scheme" in given and all(spec == specs[0] for spec in specs):
+            raise UserError(
+                f"timing sets the schedules of the dynamic ratio and the curricula, and changes nothing for "
+                f"{name!r} with these options: omit it"
+            )
 
     def measured_in_words(self) -> str:
         """Return which batch statistics the scores were measured with, as a sentence."""
