@@ -19,7 +19,17 @@ _TestAttributes = UInt8[np.ndarray, "n k"] | Bool[np.ndarray, "n k"]
 
 
 class AttributeHead(nn.Module):
-    """Features → a shared layer with ReLU, `hidden` wide → a logit for each attribute."""
+    """Features → a shared layer with ReLU → a logit for each attribute.
+
+    Parameters
+    ----------
+    width : int
+        Width of the features.
+    attributes : int
+        Number of attributes.
+    hidden : int
+        Width of the shared layer.
+    """
 
     def __init__(self, width: int, attributes: int, hidden: int = 512) -> None:
         super().__init__()
@@ -67,6 +77,11 @@ def fit_attributes(
         Not in the paper: after the shared layer, and as in pretraining.
     seed : int
         Determines initial weights, order of the rows and dropout. No other random state is read or changed.
+
+    Raises
+    ------
+    UserError
+        If there are no rows or attributes, a feature is NaN or infinite, or the numbers of rows differ.
     """
     x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
     check_features(x, len(attributes), "attribute probe")
@@ -92,16 +107,23 @@ def fit_attributes(
 
 
 def score_attributes(logits: Float[np.ndarray, "n k"], truth: _TestAttributes, train: Attributes) -> dict[str, float]:
-    """Score logits of the attributes of test samples (`truth`), given those of training samples (`train`).
+    """Score logits of the attributes of test samples, given the attributes of training samples.
+
+    Parameters
+    ----------
+    logits : ndarray, shape (n, k)
+        Logits of test samples; a logit above zero predicts 1.
+    truth, train : ndarray, shapes (n, k) and (m, k)
+        The attributes of test and training samples.
 
     Returns
     -------
     dict
         ``attribute_accuracy``: the median over attributes of the scaled accuracy (accuracy − majority) / (1 −
         majority), where the majority predicts the value that is more frequent in training: 0 is no better, 1 perfect.
-        ``attribute_accuracy_raw``: the median accuracy; a logit above zero predicts 1. ``attribute_auroc``: the mean
-        area under the receiver operating characteristic. Attributes without both values in training and in test are
-        not scored; if no others are left, the dict is empty.
+        ``attribute_accuracy_raw``: the median accuracy. ``attribute_auroc``: the mean area under the receiver operating
+        characteristic. Attributes without both values in training and in test are not scored; if no others are left,
+        the dict is empty.
     """
     from sklearn.metrics import roc_auc_score
 

@@ -56,6 +56,11 @@ class GaussianConditionalMean:
         ----------
         samples : ndarray, shape (samples, features), or callable
             A callable returns the samples in parts, arrays of shape (rows, features); it is called twice.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two samples, or a value is not finite.
         """
         parts: Parts = samples if callable(samples) else lambda: [samples]
         count, total = 0, np.float64(0)

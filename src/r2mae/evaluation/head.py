@@ -23,7 +23,15 @@ Labels = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
 
 @dataclass(frozen=True, eq=False)
 class LinearHead:
-    """A trained linear layer."""
+    """A trained linear layer.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (classes, d)
+        Weights.
+    bias : Tensor, shape (classes,)
+        Biases.
+    """
 
     weight: Float[Tensor, "classes d"]
     bias: Float[Tensor, " classes"]
@@ -72,6 +80,11 @@ def fit_head(
     seed : int
         Determines the initial weights (those of ``nn.Linear``: uniform within ``1/sqrt(d)``) and the order of the rows.
         No other random state is read or changed.
+
+    Raises
+    ------
+    UserError
+        If there are no rows, a feature is NaN or infinite, a label is negative, or the numbers of rows differ.
     """
     x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
     y = torch.as_tensor(labels, device=x.device).long()

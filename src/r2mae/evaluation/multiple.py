@@ -24,6 +24,16 @@ def holm(p_values: Any) -> Float64[np.ndarray, " n"]:
 
     An adjusted p-value is at most α if and only if the method rejects the hypothesis at the level α. The chance that
     any true hypothesis is rejected is then at most α, however the tests depend on each other.
+
+    Parameters
+    ----------
+    p_values : array-like, shape (n,)
+        Between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or some are not finite.
     """
     values = finite_array(p_values, "p-values", ndim=1)
     order = np.argsort(values, kind="stable")
@@ -34,10 +44,22 @@ def holm(p_values: Any) -> Float64[np.ndarray, " n"]:
 
 
 def level_of_look(look: int, *, error: float = ERROR) -> float:
-    """Return the error that a look, counted from 1, may take, so that all looks together take at most `error`.
+    """Return the error that a look may take, so that all looks together take at most `error`.
 
     The first look takes :data:`PLANNED_SHARE`. Each further one takes half of what is left: adding seeds after a look
     stays possible, and has to show more.
+
+    Parameters
+    ----------
+    look : int
+        1 for the first.
+    error : float
+        Of all looks.
+
+    Raises
+    ------
+    ValueError
+        If `look` is below 1.
     """
     if look < 1:
         raise ValueError(f"looks are counted from 1; got {look}")
@@ -49,8 +71,19 @@ def corrected_p_values(
 ) -> Float64[np.ndarray, " n"]:
     """Adjust the p-values of several schemes at one of several looks; at most `error` means decided.
 
-    `looks` is the number of looks so far, with this one: of all schemes, or of each. The result is Holm's p-values of
-    the p-values times `error` over the level of their look.
+    Parameters
+    ----------
+    p_values : array-like, shape (n,)
+        A p-value for each scheme.
+    looks : int or sequence of int
+        The number of looks so far, with this one: of all schemes, or of each.
+    error : float
+        Of all looks and schemes together.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Holm's p-values of the p-values times `error` over the level of their look; at most 1.
     """
     values = finite_array(p_values, "p-values", ndim=1)
     each = [looks] * len(values) if isinstance(looks, int) else looks

@@ -57,6 +57,11 @@ def components(scores: Any, *, means: Any = None, total_items: int | None = None
         Mean of each seed over all items, if `scores` has only some of them.
     total_items : int, optional
         Number of all items; by default the number in `scores`.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong, `total_items` is below the items of `scores`, or a value is not finite.
     """
     table = _checked_table(scores, "scores")
     n_seeds, n_items = table.shape
@@ -107,7 +112,22 @@ def crossed_interval(
 ) -> Interval:
     """Return the mean over seeds and items, with Student's t interval for which both are samples.
 
-    Arguments are as of :func:`components`; `n` of the interval is the number of seeds, its `method` "crossed t".
+    Parameters
+    ----------
+    scores, means, total_items
+        As of :func:`components`.
+    confidence : float
+        Coverage.
+
+    Returns
+    -------
+    Interval
+        Its `n` is the number of seeds, its `method` "crossed t".
+
+    Raises
+    ------
+    ValueError
+        As :func:`components`.
     """
     parts = components(scores, means=means, total_items=total_items)
     mean, error = float(np.mean(scores if means is None else means)), sqrt(parts.variance)
@@ -135,6 +155,15 @@ def crossed_difference(
         Score of every item for every seed: its masked error, or 1 if a probe is right and 0 if it is wrong.
     means, total_items
         Of a − b, as of :func:`components`.
+    higher_is_better : bool
+        Whether higher scores are better.
+    confidence : float
+        Coverage.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, there is one seed only, or a value is not finite.
     """
     first, second = _checked_table(a, "a"), _checked_table(b, "b")
     if first.shape != second.shape:

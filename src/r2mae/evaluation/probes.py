@@ -219,9 +219,21 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.standardize = standardize
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "RidgeProbe":
-        """Choose the strength on held-out folds, then fit all rows with it; arguments as in :meth:`LinearProbe.fit`.
+        """Choose the strength on held-out folds, then fit all rows with it.
 
-        Without groups the folds are contiguous blocks.
+        Parameters
+        ----------
+        X : array-like, shape (n, n_features)
+            Features.
+        y : array-like, shape (n,)
+            Target.
+        groups : array-like, shape (n,), optional
+            Rows of one group (a donor) are held out together. Without groups the folds are contiguous blocks.
+
+        Raises
+        ------
+        ValueError
+            If there is one group only, or the grid is empty or not positive.
         """
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         grid = _checked_grid("alphas", self.alphas, PAPER_ALPHAS)

@@ -44,9 +44,19 @@ def spectrum_scores(features: Float[np.ndarray, "n d"]) -> dict[str, float]:
 
 
 def effective_rank(features: Float[np.ndarray, "n d"]) -> Spectrum:
-    """Return the effective rank of a feature matrix (a row per sample), from its singular values.
+    """Return the effective rank of a feature matrix, from its singular values.
 
     As in the paper, features are not centred: a large common mean counts as one dominant direction.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, d)
+        One row per sample.
+
+    Raises
+    ------
+    UserError
+        If a feature is NaN or infinite, or the matrix is empty or zero.
 
     Notes
     -----

@@ -19,10 +19,18 @@ AVERAGE_RANK = "average rank"
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean of `n` values and its confidence interval, whose ends are NaN if there is only one value.
+    """A mean and its confidence interval.
 
-    `method` is "t" or "crossed t", or "none" for one value; `error` and `df` are the standard error of the mean and its
-    degrees of freedom, or NaN.
+    Attributes
+    ----------
+    mean, low, high : float
+        `low` and `high` are NaN if there is only one value.
+    n : int
+        Number of values.
+    method : str
+        ``"t"``, or ``"none"`` for one value; other modules add methods.
+    error, df : float
+        Standard error of the mean and its degrees of freedom, if the interval is one of Student's t; otherwise NaN.
     """
 
     mean: float
@@ -43,11 +51,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """A mean paired difference, the first minus the second, its interval, and the verdict on the first.
+    """A mean paired difference, the first minus the second, its interval, and the verdict.
 
     There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
-    scores in steps (an accuracy on few samples), and do not show the spread. The verdict is "better" or "worse", or
-    "undecided" if the interval contains 0, or if there is none.
+    scores in steps (an accuracy on few samples), and do not show the spread.
+
+    Attributes
+    ----------
+    verdict : {"better", "worse", "undecided"}
+        Whether the first is better. "undecided" if the interval contains 0, or if there is no interval.
     """
 
     verdict: str = "undecided"
@@ -92,7 +104,20 @@ def wider_partner(
 
 
 def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the mean of independent values, such as one score per seed, with Student's t interval."""
+    """Return the mean with Student's t interval.
+
+    Parameters
+    ----------
+    values : array-like, shape (n,)
+        Independent values, such as one score per seed.
+    confidence : float
+        Coverage.
+
+    Raises
+    ------
+    ValueError
+        If there are no values, or some are not finite.
+    """
     array = finite_array(values, "values", ndim=1)
     mean, n = float(array.mean()), len(array)
     if abs(mean) <= _ROUNDING * np.abs(array).max():
@@ -108,7 +133,22 @@ def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
 
 
 def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:
-    """Return the mean of a − b, scores paired by position (equal seed and data split), and whether a is better."""
+    """Return the mean of a − b, paired by position (equal seed and data split), and whether a is better.
+
+    Parameters
+    ----------
+    a, b : array-like, shape (n,)
+        Scores.
+    higher_is_better : bool
+        Whether higher scores are better.
+    confidence : float
+        As in `mean_interval`.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, there are no values, or some are not finite.
+    """
     first, second = finite_array(a, "a", ndim=1), finite_array(b, "b", ndim=1)
     if len(first) != len(second):
         raise ValueError(f"paired scores must have equal lengths; got {len(first)} and {len(second)}")
@@ -139,6 +179,13 @@ def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
     ----------
     scores : array-like, shape (n_seeds, n_ratios)
         One score for each seed and fixed ratio. Of equally good ratios the first is chosen.
+    higher_is_better : bool
+        Whether higher scores are better.
+
+    Raises
+    ------
+    ValueError
+        If there is one seed only, no ratio, or a score that is not finite.
     """
     table = finite_array(scores, "scores", ndim=2)
     if len(table) < 2:
@@ -152,6 +199,18 @@ def at_ceiling(means: Any, *, highest: float = 1.0) -> bool:
 
     Such a set tells nothing of how much a variant can gain, and its small errors would give it most of the weight in an
     average over sets. The rule is about levels, not about differences, so it favours no variant.
+
+    Parameters
+    ----------
+    means : array-like, shape (n_variants,)
+        Mean score of each variant on the set; of the score higher is better.
+    highest : float
+        The highest possible score.
+
+    Raises
+    ------
+    ValueError
+        If there are no means, or some are not finite.
     """
     return bool(finite_array(means, "means", ndim=1).min() >= CEILING * highest)
 
@@ -172,6 +231,11 @@ def rank_table(scores: pd.DataFrame, higher_is_better: Mapping[str, bool]) -> pd
         `scores` with two more columns. ``"average score"`` is the mean over the metrics; it is NaN if higher is better
         for some metrics and lower for others. ``"average rank"`` is the mean over the metrics of the rank (1 = best);
         tied methods have the best of their ranks, as the paper prints.
+
+    Raises
+    ------
+    ValueError
+        If a score is not finite, there are no rows or columns, or a metric has no direction.
     """
     values = finite_array(scores, "scores", ndim=2)
     missing = [str(column) for column in scores.columns if column not in higher_is_better]

@@ -161,11 +161,23 @@ class VisionTransformerMAE(nn.Module):
         asked: Int64[Tensor, " asked"],
         groups: Sequence[Group],
     ) -> tuple[Float[Tensor, "asked numbers"], Float[Tensor, "asked decoder_width"]]:
-        """Predict hidden patches from kept ones; return also the decoder's states from which they are predicted.
+        """Predict hidden patches from kept ones.
 
-        `patches` are the standardised pixels of the kept patches of all images, one image after the other; `keep` and
-        `asked` the places (:class:`Choice`) of the kept patches, and of those to predict; `groups` images with equally
-        many kept patches, in the order of the tokens.
+        Parameters
+        ----------
+        patches : tensor, shape (kept, numbers)
+            Standardised pixels of the kept patches of all images, one image after the other.
+        keep, asked : int64 tensor, shapes (kept,) and (asked,)
+            Places of the kept patches, and of those to predict: the index of the image times the number of patches of
+            an image, plus the index of the patch.
+        groups : sequence of Group
+            Images with equally many kept patches, in the order of the tokens.
+
+        Returns
+        -------
+        prediction : tensor, shape (asked, numbers)
+        states : tensor, shape (asked, decoder_width)
+            The decoder's states from which the predictions are made.
         """
         number, batch = self.grid[0] * self.grid[1], sum(group.rows for group in groups)
         lengths = [(rows, 1 + kept) for rows, kept in groups]
@@ -340,10 +352,20 @@ def choose_patches(rows: int, patches: int, ratio: RatioLike, key: Key, device: 
 
 @dataclass(frozen=True)
 class PatchTask(ImageTask["VisionTransformerMAE"]):
-    """Masked autoencoding of patches (section "ViT-MAE" of the paper), with the settings of the model.
+    """Masked autoencoding of patches (section "ViT-MAE" of the paper).
 
-    `shape` is height, width and channels of the images; `width` that of the decoder, whose states the weight network of
-    a curriculum takes.
+    Parameters
+    ----------
+    shape : (int, int, int)
+        Height, width and channels of the images.
+    patch : int
+        Side of a patch in pixels.
+    norm_pix : bool
+        Targets are the pixels of a patch normalised by its own mean and deviation.
+    pool : {"mean", "class"}
+        What :meth:`embed` returns: the mean over patches, or the class token.
+    width : int
+        Width of the decoder, whose states the weight network of a curriculum takes.
     """
 
     shape: tuple[int, int, int]
