@@ -81,7 +81,7 @@ def fit_attributes(
     Raises
     ------
     UserError
-        If there are no rows or attributes, a feature is NaN or infinite, or the numbers of rows differ.
+        If there are no rows, a feature is NaN or infinite, an attribute is not 0 or 1, or the numbers of rows differ.
     """
     x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
     check_features(x, len(attributes), "attribute probe")
