@@ -57,7 +57,7 @@ def test_impossible_configurations_are_refused(fields: dict[str, float], message
 @pytest.mark.parametrize("domain", ["cells", "genome", "images", "text"])
 def test_no_run_starts_from_the_current_folder_by_mistake(domain: str) -> None:
     """As a path, an empty name is that folder."""
-    with pytest.raises(UserError, match="^init is empty: name what the run starts from"):
+    with pytest.raises(UserError, match=r"^init is empty: name what the run starts from"):
         get_domain(domain).config.make(data="digits", init="")
 
 
