@@ -1,8 +1,8 @@
-"""Names that are meant, and names that are not."""
+"""Names that are meant, and names that are not; and errors of libraries as one line."""
 
 import pytest
 
-from r2mae.errors import nearest
+from r2mae.errors import UserError, nearest, reading
 
 NAMES = ["digits", "mnist", "csle", "covid-tcells", "combat", "sea-ad", "wiki", "wikitext2", "images", "cells", "text"]
 
@@ -35,3 +35,20 @@ def test_several_may_be_meant() -> None:
     assert nearest("fig9", ["fig3", "fig4", "table5"]) == "did you mean 'fig3' or 'fig4'?"
     assert nearest("fig", [f"fig{place}" for place in range(9)]).startswith("choose from: fig0, fig1")
     assert nearest("Ab", ["aB", "ab"]) == "did you mean 'aB'?"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ModuleNotFoundError("No module named 'x'", name="x"), "a.gz needs the library x: pip install x"),
+        (
+            ImportError("\nA tokenizer needs\n sentencepiece"),
+            "a.gz cannot be read (A tokenizer needs sentencepiece): mend it",
+        ),
+        (OSError("a\nb"), "a.gz cannot be read (a b): mend it"),
+    ],
+)
+def test_errors_of_libraries_are_one_line(error: Exception, line: str) -> None:
+    with pytest.raises(UserError) as found, reading("a.gz", "mend it"):
+        raise error
+    assert str(found.value) == line

@@ -25,13 +25,13 @@ def create_once(folder: Path) -> Iterator[Path | None]:
     from filelock import FileLock
 
     unfinished, lock = folder.with_name(f".{folder.name}.tmp"), folder.with_name(f".{folder.name}.lock")
-    if folder.is_dir():
+    if folder.exists():
         yield None
         return
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(lock):
-            if folder.is_dir():
+            if folder.exists():
                 yield None
                 return
             shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed

@@ -74,8 +74,8 @@ def reading(source: object, hint: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except ImportError as error:
-        raise UserError(f"{source} needs the library {error.name or error}: pip install {error.name}") from None
+    except ModuleNotFoundError as error:
+        raise UserError(f"{source} needs the library {error.name}: pip install {error.name}") from None
     except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
         raise UserError(f"{source} cannot be read ({brief(error)}): {hint}") from error
 

@@ -247,6 +247,11 @@ def test_options_that_are_not_of_training_are_refused(adata: anndata.AnnData, na
         MaskedAutoencoder(adata, n_hidden=4, n_latent=2).train(1, progress=False, **{name: 3})
 
 
+def test_options_that_are_not_of_probes_are_refused(adata: anndata.AnnData) -> None:
+    with pytest.raises(UserError, match=r"^unknown option of evaluate\(\) 'excludes': did you mean 'exclude'\?$"):
+        train(adata, 1).evaluate(labels="cell_type", excludes="batch=a")
+
+
 def test_fields_of_the_data_are_all_refused() -> None:
     """Every field of a configuration of cells that concerns data or probes, and none that concerns training."""
     own = set(CellsConfig.names()) - set(RunConfig.names())

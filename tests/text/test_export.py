@@ -166,6 +166,8 @@ def test_an_existing_folder_is_left_alone(run: RunFolder, tmp_path: Path) -> Non
     (tmp_path / "mine" / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="exists already: name a new folder"):
         save_pretrained(run.path, tmp_path / "mine")
+    with pytest.raises(UserError, match=r"notes\.txt exists already: name a new folder"):
+        save_pretrained(run.path, tmp_path / "mine" / "notes.txt")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 

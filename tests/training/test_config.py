@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.cells.config import CellsConfig
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.keys import Key
@@ -51,6 +52,13 @@ from r2mae.training.folder import read_yaml as read_config
 def test_impossible_configurations_are_refused(fields: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         ImagesConfig.make(data="digits", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("domain", ["cells", "genome", "images", "text"])
+def test_no_run_starts_from_the_current_folder_by_mistake(domain: str) -> None:
+    """As a path, an empty name is that folder."""
+    with pytest.raises(UserError, match=r"^init is empty: name what the run starts from"):
+        get_domain(domain).config.make(data="digits", init="")
 
 
 def test_steps_of_a_run() -> None:

@@ -400,6 +400,9 @@ class MaskedAutoencoder:
         named = self._config.data.labels if labels is None else _names_of(labels)
         if not named and not _names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
+        for name in options:
+            if name not in _OF_PROBES:
+                raise unknown("option of evaluate()", name, _OF_PROBES)
         probes = {name: CellsConfig.default_of(name) for name in _OF_PROBES}
         probes |= {name: _names_of(value) if isinstance(value, str) else value for name, value in options.items()}
         config = self._config.replace(labels=named, regress=_names_of(regress), donor_key=donor_key, **probes)

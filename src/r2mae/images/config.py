@@ -149,8 +149,6 @@ class ImagesConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.init is not None:
-            if not self.init:
-                raise UserError("init is empty: name a file or folder of weights, or omit init")
             if not self.model.exchanged:
                 known = "for models that other libraries have (vit-mae)"
                 raise UserError(f"init is {known}, not for {self.model.name!r}: omit it")

@@ -313,6 +313,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if getattr(self, "init", None) == "":  # as a path it would be the current folder
+            raise UserError("init is empty: name what the run starts from, or omit it")
         if self.hides and not self.scheme.options:
             spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
             object.__setattr__(self, "scheme", spec)
