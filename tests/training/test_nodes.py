@@ -212,6 +212,11 @@ def test_processes_of_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     for devices, nodes in ((2, 1), (4, 1), (1, 4)):
         with pytest.raises(UserError, match=r"4 processes were started, 2 of them here.* --nodes 2 --devices 2$"):
             process_rank(devices, nodes)
+    for rank in ("4", "-1"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(UserError, match=f"RANK is {rank} and WORLD_SIZE 4: the first of 4"):
+            process_rank(2, 2)
+    monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     with pytest.raises(UserError, match=r"start as many on each machine, with --nproc-per-node 2$"):
         process_rank(2, 2)

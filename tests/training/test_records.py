@@ -36,6 +36,13 @@ def test_a_key_that_occurs_twice(tmp_path: Path) -> None:
         read_yaml(tmp_path / "x.yaml")
 
 
+@pytest.mark.parametrize("number", ["1:30", "0x" + "f" * 9000])
+def test_whole_numbers_that_are_not_meant_or_cannot_be_printed(tmp_path: Path, number: str) -> None:
+    (tmp_path / "x.yaml").write_text(f"steps: {number}\n")
+    with pytest.raises(UserError, match="is no whole number that is read"):
+        read_yaml(tmp_path / "x.yaml")
+
+
 def test_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.yaml").write_text("x: " + "y" * (1 << 18))
     with pytest.raises(UserError, match="more than 262,144 bytes"):

@@ -92,6 +92,9 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     exporters[output.suffix].write(output, arrays, options.data)
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
+    if config.has_batch_norm:
+        used = "re-estimated on unmasked inputs" if config.re_estimates_statistics else "those of training"
+        print(f"batch statistics, as the run was last measured: {used}")
     if options.figure is not None:
         colours = draw_embedding(
             options.figure, arrays, table, options.color, domain.figure_columns(config),

@@ -290,12 +290,12 @@ def fitted_positions(
 ) -> tuple[Float[Tensor, "1 others width"], str]:
     """Return embeddings of positions, the class token's first, for the model's `grid` of patches, and a note.
 
-    As many as the model's `own` stay as they are. Others are of a square of patches: sines and cosines become the
-    model's, which are the same, and learned ones are interpolated.
+    As many as the model's `own` stay as they are, unless they are of a square of patches and the model's are not.
+    Others are of a square: sines and cosines become the model's, which are the same, and learned ones are interpolated.
     """
-    if table.shape[1] == own.shape[1]:
-        return table, ""
     side = math.isqrt(max(table.shape[1] - 1, 0))
+    if table.shape[1] == own.shape[1] and (grid == (side, side) or side**2 != table.shape[1] - 1):
+        return table, ""
     if not side or side**2 != table.shape[1] - 1:
         raise UserError(
             f"{name} has {table.shape[1]} positions, which are not those of a square of patches and a class token: "

@@ -204,7 +204,8 @@ class RunFolder:
             recorded = read_json(self.environment_file) if step else now
         except UserError:  # damaged: training does not need it
             recorded = now
-        changes = [one for one in recorded.get(CONTINUED, ()) if isinstance(one, dict)]
+        before = recorded.get(CONTINUED)
+        changes = [one for one in before if isinstance(one, dict)] if isinstance(before, list) else []
         last = {name: value for entry in (recorded, *changes) for name, value in entry.items()}
         changed = {name: value for name, value in now.items() if last.get(name) != value}
         if recorded is now:
@@ -301,6 +302,16 @@ class _PlainLoader(yaml.SafeLoader):
         if len(made) < len(node.value):
             raise yaml.YAMLError("a key occurs twice")
         return made
+
+    def construct_yaml_int(self, node: Any) -> int:
+        made = super().construct_yaml_int(node)
+        # 1:30 are ninety seconds of an old calendar; Python does not write numbers of thousands of digits
+        if ":" in node.value or abs(made) > _MAX_NUMBER:
+            raise yaml.YAMLError(f"{node.value[:40]!r} is no whole number that is read")
+        return made
+
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_yaml_int)
 
 
 def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:

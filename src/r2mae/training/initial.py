@@ -1,4 +1,4 @@
-"""Initial weights of a run from a file, which ``data.json`` records."""
+"""Initial weights of a run from a file: ``data.json`` records the file, which must not change."""
 
 import hashlib
 import logging
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.training.folder import RunFolder, read_json
 
@@ -48,6 +49,15 @@ def read_initial_weights(folder: RunFolder) -> Mapping[str, Any]:
     """Return the record of a run's initial weights; empty if they were random."""
     record = read_json(folder.data_file).get(INIT) if folder.data_file.exists() else None
     return record if isinstance(record, Mapping) else {}
+
+
+def check_initial_weights_unchanged(folder: RunFolder) -> None:
+    """Refuse to resume a run whose file of initial weights has other content; a missing file is accepted."""
+    files = read_initial_weights(folder).get("files")
+    for known in files if isinstance(files, list) else ():
+        file = Path(str(known.get("path")))
+        if file.is_file() and _sha256(file) != known.get("sha256"):
+            raise UserError(f"{file} has changed since {folder.path} was begun: choose another --out, or put it back")
 
 
 def _sha256(file: Path) -> str:

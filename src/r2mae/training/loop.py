@@ -26,7 +26,7 @@ from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, r
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.initial import Origin
+from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
@@ -101,6 +101,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         begun = folder.config_file.exists()
         if begun:
             folder.claim(config, run.fingerprint)
+            check_initial_weights_unchanged(folder)
         if folder.trained:
             description = folder.description
             return Fitted(folder, description.steps, 0, False, description.seconds)

@@ -45,7 +45,9 @@ def process_rank(devices: int, nodes: int = 1) -> int:
                 "machine (--ntasks-per-node 1): see docs/cluster.md"
             )
         return 0
-    count = _number("WORLD_SIZE")
+    rank, count, _ = (_number(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))  # torch reads all of them
+    if not 0 <= rank < count:  # it would wait for a process that never comes
+        raise UserError(f"RANK is {rank} and WORLD_SIZE {count}: the first of {count} processes has the rank 0")
     here = _number("LOCAL_WORLD_SIZE") or count
     if (here, count) != (devices, devices * nodes):
         hint = f"say --nodes {count // here} --devices {here}"
@@ -54,7 +56,7 @@ def process_rank(devices: int, nodes: int = 1) -> int:
         raise UserError(
             f"{count} processes were started, {here} of them here, for {devices} device(s) on {nodes} nodes: {hint}"
         )
-    return _number("RANK")
+    return rank
 
 
 def _number(name: str) -> int:

@@ -251,6 +251,9 @@ def test_other_weights_in_the_same_folder_are_refused(tmp_path: Path) -> None:
     for init in (None, str(pth(tmp_path / "other.pth", dict(ours(seed=1).state_dict())))):
         with pytest.raises(UserError, match=r"belongs to another configuration \(init is"):
             fit(config(data, init=init), DOMAIN, out)
+    pth(weights, dict(ours(seed=3).state_dict()))
+    with pytest.raises(UserError, match=r"mae\.pth has changed since .* was begun"):
+        fit(config(data, init=str(weights)), DOMAIN, out)
 
 
 def test_nothing_is_written_for_weights_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ SIDES = st.integers(1, 5)
 def test_sines_are_computed_again(side: int, grid: tuple[int, int], kind: torch.dtype) -> None:
     table, own = positions(8, (side, side)).to(kind), positions(8, grid)
     found, told = fitted_positions(table, own, grid, "pos_embed")
-    if side**2 == grid[0] * grid[1]:
+    if grid == (side, side):
         assert found is table
         assert not told
     else:
@@ -36,6 +36,7 @@ def test_other_positions_are_interpolated() -> None:
     torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-6)
     assert "interpolated for 6 x 6 patches from 4 x 4 (bicubic" in told
     assert torch.equal(found[:, 0], table[:, 0])
+    assert "interpolated for 2 x 8 patches from 4 x 4" in fitted_positions(table, table, (2, 8), "pos_embed")[1]
 
 
 def test_patches_that_are_no_square_are_refused() -> None:
