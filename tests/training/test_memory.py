@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 PROBE = """
 import contextlib, resource, sys
 import torch
-from r2mae.training.run import freed_memory_kept
+from r2mae.cores import freed_memory_kept
 
 torch.set_num_threads(1)
 layer = torch.nn.Linear(2000, 6000)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from r2mae.training.units import units_of, within
+from r2mae.training.task import units_of, within
 
 
 class Layer(nn.Linear):

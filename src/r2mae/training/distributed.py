@@ -30,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.ranks import LAUNCHED, is_launched, is_relaunched, process_rank
-from r2mae.training.units import units_of
+from r2mae.training.task import units_of
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -207,7 +207,7 @@ def distribute(run: "Run", module: "Pretraining") -> nn.Module:
     """Move a module to the run's device, and return what computes its losses: itself, or wrapped for several processes.
 
     With FSDP2, each process holds a part of every parameter, gradient and moment. The parameters of one layer at a
-    time (:mod:`r2mae.training.units`) are gathered for its passes, all others for the whole step.
+    time (:func:`r2mae.training.task.units_of`) are gathered for its passes, all others for the whole step.
     """
     if run.config.machine.strategy == "fsdp":
         return _shard(module, run.device)

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
+from r2mae.cores import freed_memory_kept
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
@@ -30,7 +31,7 @@ from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest, stopped_by
 from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder, make_loader, stop_workers
-from r2mae.training.run import Run, check_fits_memory, cpu_threads, freed_memory_kept
+from r2mae.training.run import Run, check_fits_memory, cpu_threads
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, Trainable

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.errors import UserError, reading, warn_once
+from r2mae.errors import UserError, brief, reading, warn_once
 from r2mae.files import atomic_write, confined_file, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, hint_for, read_json
@@ -18,7 +18,6 @@ from r2mae.training.folder import RunFolder, hint_for, read_json
 if TYPE_CHECKING:
     import pandas as pd
 
-_MAX_STEP_DIGITS = 15
 _WANDB_STEP = "trainer/global_step"  # as in charts of other libraries
 COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
@@ -63,7 +62,7 @@ class MetricsFile:
 def step_of(row: str) -> int | None:
     """Return the step in the first column of a row, or None if it is invalid."""
     first = row.split(",", 1)[0]
-    return int(first) if first.isascii() and first.isdecimal() and len(first) <= _MAX_STEP_DIGITS else None
+    return int(first) if first.isascii() and first.isdecimal() and len(first) <= 15 else None
 
 
 def read_metrics(path: Path) -> "pd.DataFrame":
@@ -72,9 +71,6 @@ def read_metrics(path: Path) -> "pd.DataFrame":
 
     with reading(path, hint_for(path)):
         return pd.read_csv(confined_file(path))[list(COLUMNS)].astype(float)
-
-
-# Trackers ------------------------------------------------------------------------------------------------------------
 
 
 Log = Callable[[Mapping[str, float], int], None]
@@ -136,8 +132,7 @@ def tracker_of(config: RunConfig, folder: RunFolder, step: int = 0) -> Iterator[
     try:
         log, finish = {"tensorboard": _tensorboard, "wandb": _wandb}[name](config, folder, step)
     except Exception as error:  # too old, without a login, or without a server: foreign code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UserError(f"the logger {name!r} cannot be used ({reason}): omit --logger") from None
+        raise UserError(f"the logger {name!r} cannot be used ({brief(error)}): omit --logger") from None
 
     def guarded(call: Callable[..., None], *arguments: Any) -> None:
         try:

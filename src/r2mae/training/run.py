@@ -1,7 +1,5 @@
 """A run on this machine: device, number format, threads, rank and memory, which its configuration leaves open."""
 
-import ctypes
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +16,6 @@ from r2mae.training.metrics import check_logger
 from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.task import Data, Trainable
 
-_MALLOC = {-1: (1 << 17, (1 << 31) - 1), -3: (1 << 25, 1 << 30)}  # M_TRIM_ and M_MMAP_THRESHOLD: usual, and larger
 _BESIDE = {"adam": 3, "adamw": 3, "sgd": 2}  # gradient and moments of a trained weight, in its own bytes
 
 
@@ -107,27 +104,6 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Within the block, let glibc reuse large blocks instead of returning them to the kernel.
-
-    Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page: a step of the
-    MLP on MNIST takes 1.1 to 1.2 times as long. Without glibc, nothing happens.
-    """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc is None or not hasattr(libc, "malloc_trim"):
-        yield
-        return
-    for option, (_, larger) in _MALLOC.items():
-        libc.mallopt(option, larger)
-    try:
-        yield
-    finally:
-        for option, (usual, _) in _MALLOC.items():
-            libc.mallopt(option, usual)
-        libc.malloc_trim(0)
 
 
 def model_bytes(domain: Trainable, architecture: Mapping[str, Any]) -> tuple[int, int]:

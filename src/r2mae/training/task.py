@@ -20,6 +20,8 @@ from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.config import RunConfig
 
+_Result = TypeVar("_Result")
+
 
 class MaskedBatch:
     """What the loop needs of a masked mini-batch; usually a :class:`Corrupted`."""
@@ -249,3 +251,24 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
     @property
     def evaluate(self) -> Callable[..., dict[str, float]]:
         """``evaluate(config, task, model, data, **options)``: scores by name."""
+
+
+def units_of(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model that is, for the most part, a stack of layers; empty for other models.
+
+    They come from its method ``units()``. None is a part of another, and their parameters are read only while they are
+    called, or in a function that is called by :func:`within`.
+    """
+    return list(model.units()) if hasattr(model, "units") else []  # type: ignore[operator]
+
+
+def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Return ``function(*arguments)``, which reads a unit's parameters; of a sharded unit, as its call."""
+    if not hasattr(unit, "unshard"):
+        return function(*arguments)
+    unit.forward = function
+    try:
+        found: _Result = unit(*arguments)
+    finally:
+        del unit.forward  # the class has its own
+    return found

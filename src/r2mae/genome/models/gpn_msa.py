@@ -73,7 +73,7 @@ class AlignmentTransformer(nn.Module):
     """Names of the aligned species, in the order of the model's inputs."""
 
     def units(self) -> list[nn.Module]:
-        """Return the layers; see :func:`r2mae.training.units.units_of`."""
+        """Return the layers; see :func:`r2mae.training.task.units_of`."""
         return [*self.layers]
 
     def forward(

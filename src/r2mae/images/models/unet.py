@@ -75,7 +75,7 @@ class UNet(nn.Module):
         self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
 
     def units(self) -> list[nn.Module]:
-        """Return the blocks and the layers between them; see :func:`r2mae.training.units.units_of`."""
+        """Return the blocks and the layers between them; see :func:`r2mae.training.task.units_of`."""
         return [*self.down, self.bottleneck, *self.enlarge, *self.up]
 
     def encode(self, images: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "batch latent"]:

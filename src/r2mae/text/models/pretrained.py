@@ -68,7 +68,7 @@ class PretrainedModel(TokenModel):
         return self
 
     def units(self) -> list[nn.Module]:
-        """Return the layers, which are the longest list of modules; see :func:`r2mae.training.units.units_of`."""
+        """Return the layers, which are the longest list of modules; see :func:`r2mae.training.task.units_of`."""
         lists = [module for module in self.base_model.modules() if isinstance(module, nn.ModuleList)]
         return [*max(lists, key=len, default=())]
 

@@ -17,7 +17,7 @@ from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import Columns, Tokens, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.models import saved_layers
-from r2mae.training.units import within
+from r2mae.training.task import within
 
 __all__ = ["MaskedLanguageModel", "Settings", "build"]
 

@@ -147,7 +147,7 @@ class VisionTransformerMAE(nn.Module):
         nn.init.normal_(self.mask_token, std=_DEVIATION)
 
     def units(self) -> list[nn.Module]:
-        """Return the layers of encoder and decoder; see :func:`r2mae.training.units.units_of`."""
+        """Return the layers of encoder and decoder; see :func:`r2mae.training.task.units_of`."""
         return [*self.blocks, *self.decoder_blocks]
 
     def encode(self, images: Float[Tensor, "batch height width channels"]) -> Float[Tensor, "batch tokens features"]:
