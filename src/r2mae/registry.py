@@ -39,11 +39,11 @@ BUILT_IN = {
     "genome": BuiltIn(
         "r2mae.genome.domain",
         {
-            "score-variants": "score variants of a genome with a pretrained model",
+            "score-variants": "score variants with a pretrained model",
             "logits": "write a pretrained model's logits at each position of a region",
-            "data alignment build": "make a store of an alignment: MAF, reference-aligned FASTA or zarr",
-            "data alignment info": "print the contents of a store, and compare it with its checksums",
-            "data alignment track": "add values for each position to a store, such as weights of the loss",
+            "data alignment build": "make a store of an alignment: MAF, FASTA or zarr",
+            "data alignment info": "print the contents of a store, and verify it",
+            "data alignment track": "add values for each position to a store",
             "data alignment export": "write a store as a zarr group",
         },
     ),

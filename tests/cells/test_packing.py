@@ -120,7 +120,8 @@ def test_workers_read_at_the_same_time(tmp_path: Path, own_data_folder: Path) ->
     order = np.random.default_rng(1).integers(0, 200, (40, 16))
     loader = DataLoader(
         KeyedBatches(CellBatches(table), Key.root(0)),
-        batch_sampler=[Share(rows, 0, 0) for rows in order],
+        batch_size=None,
+        sampler=[Share(rows, 0, 0) for rows in order],
         collate_fn=_same,
         num_workers=2,
         multiprocessing_context="fork",

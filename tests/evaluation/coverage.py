@@ -159,7 +159,9 @@ def _planned(seeds: int, pilot: int | None, rng: np.random.Generator, draws: int
 def _bootstrap(donors: int, rng: np.random.Generator, draws: int) -> list[bool]:
     held = []
     for values in rng.normal(size=(draws, donors)):
-        mean = SimpleNamespace(donors=np.arange(donors), weighted=partial(_weighted_mean, values))
+        weighted = partial(_weighted_mean, values)
+        score = lambda values=values: {"score": float(values.mean())}  # noqa: E731
+        mean = SimpleNamespace(donors=np.arange(donors), weighted=weighted, scores=score)
         found = cluster_bootstrap([mean], resamples=1000)["score"]
         held.append(found.low <= 0 <= found.high)
     return held

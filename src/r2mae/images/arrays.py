@@ -6,6 +6,7 @@ Nothing is unpickled. What a file declares is compared with the memory limit bef
 import errno
 import math
 import os
+import sys
 import warnings
 import zipfile
 from abc import ABC, abstractmethod
@@ -204,9 +205,11 @@ def _checked_labels(part: Part, count: int) -> np.ndarray | None:
     if labels.dtype.kind in "US":
         try:
             words = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
-            words.tolist()  # numpy refuses what is no character of Unicode
         except ValueError as error:
             raise UserError(f"{part.place}: labels are no text ({error}): save them as integers or text") from error
+        points = np.dtype(np.uint32).newbyteorder(words.dtype.byteorder)
+        if words.size and words.itemsize and np.ascontiguousarray(words).view(points).max() > sys.maxunicode:
+            raise UserError(f"{part.place}: labels are no text: is the file damaged?")
         return words
     if labels.dtype.kind not in "iu":
         raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or strings")
