@@ -90,7 +90,7 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
     folder = checkpoint_folder(init)
     with reading(f"checkpoint {init}", "fetch it again, or name another"):
         shown: Any = logging
-        shown.set_verbosity_error()  # what does not fit is told below
+        shown.set_verbosity_error()  # what does not fit is reported below
         shown.disable_progress_bar()
         kinds: Any = AutoModelForMaskedLM
         how = {"weights_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}

@@ -260,7 +260,7 @@ def _is_fairseq(folder: Path) -> bool:
 
 
 def _from_fairseq(folder: Path) -> TextTokenizer:
-    """Load the files of GPT-2, whose tokens fairseq's dict.txt numbers anew for RoBERTa."""
+    """Load the files of GPT-2, whose tokens fairseq's dict.txt renumbers for RoBERTa."""
     from tokenizers import Tokenizer, models
 
     plain = (folder / name for name in _FAIRSEQ)

@@ -139,7 +139,7 @@ def _exit_code(failures: "Mapping[int, ProcessFailure]", ranks: int) -> int:
 
 
 def _follow(launcher: int) -> None:
-    """Stop this process as SIGTERM does when its launcher has ended, so that none goes on alone."""
+    """Stop this process as SIGTERM does when its launcher has ended, so that none continues alone."""
     while os.getppid() == launcher:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -123,7 +123,7 @@ def _wandb(config: RunConfig, folder: RunFolder, step: int) -> tuple[Log, Callab
 def tracker_of(config: RunConfig, folder: RunFolder, step: int = 0) -> Iterator[Log | None]:
     """Open the tracker that a configuration names, for a block, at whose end the run ends there, too.
 
-    `step` is the one from which the run resumes. A tracker that fails later is warned of, and training goes on.
+    `step` is the one from which the run resumes. A tracker that fails later is warned of, and training continues.
     """
     name = config.machine.logger
     if name == "none":
@@ -138,7 +138,7 @@ def tracker_of(config: RunConfig, folder: RunFolder, step: int = 0) -> Iterator[
         try:
             call(*arguments)
         except Exception as error:
-            warn_once(f"the logger {name!r} failed, and training goes on: {error}")
+            warn_once(f"the logger {name!r} failed, and training continues: {error}")
 
     failed = True
     try:
