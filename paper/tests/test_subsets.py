@@ -22,7 +22,7 @@ def test_faces_keep_their_files_and_attributes(tmp_path: Path, shared_data: Path
     with lzma.open(shared_data / "celeba" / "list_attr_celeba_10k.csv.xz", "rt") as opened:
         head, *rows = [row for _, row in zip(range(31), csv.reader(opened), strict=False)]
     assert images.attribute_names == tuple(head[1:])
-    np.testing.assert_array_equal(images.folders, [[int(value) for value in row[1:]] for row in rows])
+    np.testing.assert_array_equal(images.attributes, [[int(value) for value in row[1:]] for row in rows])
     written = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert first_faces(30, folder) == folder
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == written
