@@ -201,7 +201,7 @@ def _widening(by_width: Mapping[str, Gains]) -> Gains:
 def _panel(
     axes: Axes, named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
 ) -> None:
-    """Draw a block of rows for each group of gains, a colour for each width."""
+    """Draw a block of rows for each group of gains, a colour for each width; in averages all sets count alike."""
     places: list[str] = []
     for name, rows in named:
         known = {(row["label"], row[_WIDTH]): row for row in rows}
@@ -211,7 +211,8 @@ def _panel(
             if (label, width) in known:
                 offset = 0.25 * (number - (len(widths) - 1) / 2)
                 row, place = known[label, width], len(places) - 1 + offset
-                keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in _ENDS)
+                pooled = ("equal_gain", "equal_low", "equal_high")  # which the verdicts are about
+                keys = pooled if "equal_gain" in row else (f"vs_{BEST_FIXED}{end}" for end in _ENDS)
                 gain, low, high = (float(row.get(key, np.nan)) for key in keys)
                 interval(axes, gain, low, high, place, color=COLOURS[number], markersize=3.5, elinewidth=1)
         axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
