@@ -1,6 +1,8 @@
 import csv
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from r2mae.cli.commands import parser_for
+from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.theory.advice_text import FAILED, HELD, SETS, span
 
@@ -168,6 +171,8 @@ def test_raw_features_and_a_table_of_ones_own(call: Call, tmp_path: Path) -> Non
 
 
 MISTAKES = {
+    "digits --out text.npy": "--out text.npy: a part of it is a file",
+    "digits --out text.npy/in/it": "--out text.npy/in/it: a part of it is a file",
     "": "arguments are required: DATA; for example: r2mae theory advise digits",
     "minst": "did you mean 'mnist'?",
     "none.csv": "none.csv: no such file",
@@ -190,8 +195,48 @@ MISTAKES = {
 @pytest.mark.parametrize("line", MISTAKES)
 def test_mistakes_are_told_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("text.npy").touch()
     with pytest.raises(UserError) as caught:
         run(line.split())
     assert MISTAKES[line] in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["text.npy"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("", "theory what? choose from: advise"), ("avdise", "did you mean 'advise'?"), ("risk --d 1000000000", "risk")],
+)
+def test_other_commands_of_the_theory_are_unknown(
+    line: str, told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["theory", *line.split()]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("r2mae: ") and told in err
+
+
+def test_ctrl_c_promises_no_checkpoint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("r2mae.theory.advise", stop)
+    assert main(["theory", "advise", "digits", "--out", "here"]) == 130
+    assert capsys.readouterr() == ("", "r2mae: stopped\n")
+    assert not Path("here").exists()
+
+
+def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
+    line = (
+        "import sys; from r2mae.cli.main import main; sys.exit(main('theory advise digits --max-features 9'.split()))"
+    )
+    made = subprocess.Popen([sys.executable, "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert made.stdout is not None and made.stderr is not None
+    made.stdout.close()  # before anything is written
+    told = made.stderr.read()
+    made.stderr.close()
+    assert (made.wait(), b"Traceback" in told) == (0, False), told
