@@ -82,7 +82,6 @@ MISTAKES = {
     "pictures a -o side.jpeg": "figures are written as .svg, .png or .pdf, not '.jpeg': -o side.svg",
     "pictures other -o other.npz": "figures are written as",
     "pictures files -o pets/0.png": "pets/0.png: is a file of ",
-    "embed files pets --figure pets/0.png": "pets/0.png: is a file of pets, which is read: name another",
     "embed other other.npz -o other.npz": "other.npz is the input file: name another output",
     "embed a ./other.npz -o a/../other.npz": "a/../other.npz is the input file: name another output",
     "pictures": "required: RUN; for example: r2mae pictures runs/a",

@@ -54,7 +54,7 @@ def run(options: Options) -> int:
 
     from r2mae.compare.style import check_suffix, write_figure
 
-    check_suffix(output, "-o")
+    check_suffix(output)
     for _, config in runs:
         check_source(domain, config, config.data.source)
         if options.output is not None:
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
 
     from r2mae.compare.pictures import draw_pictures
 
-    write_figure(draw_pictures(made, along="columns"), output)
+    write_figure(draw_pictures(made), output)
     one = next(iter(made.values()))
     print(f"{len(one.original)} test images, {one.ratio:.0%} hidden, completed by {len(runs)} model(s): {output}")
     return 0
