@@ -58,7 +58,7 @@ def test_runs_stand_side_by_side(run: Run, folder: Path) -> None:
     assert (code, err) == (0, "")
     assert "8 test images, 50% hidden, completed by 2 model(s): side.svg" in out
     text = (folder / "side.svg").read_text()
-    assert all(f">{name}<" in text for name in ("original", "r2mae", "0.30"))
+    assert all(f">{name}<" in text for name in ("original", "r2mae", "fixed 0.30"))
 
 
 def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
