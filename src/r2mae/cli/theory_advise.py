@@ -42,8 +42,6 @@ class Options:
         Hidden entries are zero, have the feature's mean, or have it and kept ones are divided by the kept share.
     directions : int
         Number of leading directions.
-    tolerance : float
-        Excess normalised risk that is regarded as zero.
     raw : bool
         Do not standardise the features (slower).
     max_features : int, optional
@@ -64,7 +62,6 @@ class Options:
     missing: tuple[float, ...] = option((0.0, 0.0), metavar="LOW HIGH")
     fill: Literal["zeros", "mean", "rescaled"] = "mean"
     directions: Size = 20
-    tolerance: Annotated[float, Range(above=0, below=1)] = 0.05
     raw: bool = False
     max_features: _AtLeastTwo | None = None
     out: str | None = option(None, metavar="DIR")
@@ -102,7 +99,6 @@ def run(options: Options) -> int:
             cov,
             n,
             directions=options.directions,
-            tolerance=options.tolerance,
             ratios=np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100,
             masks=options.epochs or 1,
             inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", rows.Range(*missing), mean),

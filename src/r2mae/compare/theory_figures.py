@@ -30,9 +30,9 @@ def advice_figure(advice: Advice, title: str, *, holds: bool = True) -> Figure:
     title : str
         Name of the data.
     holds : bool
-        Whether such advice was right on similar data; if not, no range and no best ratio are marked.
+        Whether such advice was right on similar data; if not, no best ratio is marked.
     """
-    lead, features, chosen = advice.directions, advice.features, advice.suggested
+    lead, features = advice.directions, advice.features
     with figure_style():
         figure = Figure(figsize=(6.4, 6.4), layout="constrained")
         figure.suptitle(f"{title}: masked linear regression, n = {advice.n:,}, d = {advice.d:,}", x=0.02, ha="left")
@@ -47,9 +47,6 @@ def advice_figure(advice: Advice, title: str, *, holds: bool = True) -> Figure:
             if holds:
                 best = lead.ratio_of_lowest(curve)
                 axes.axvline(best, color=VERMILION, lw=1.2, ls="--", label=f"best for the mean {name}, {best:.2f}")
-            if holds and chosen is not None:
-                marked: dict[str, Any] = {"color": VERMILION, "alpha": 0.2, "lw": 0}
-                axes.axvspan(chosen.low, chosen.high, label="range for linear regression", **marked)
             _finish(axes, advice.peak)
         top.set_title("leading directions, dark to bright", fontsize=10)
         bottom.set_title("each feature from the others", fontsize=10)
