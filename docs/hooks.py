@@ -8,7 +8,7 @@ from mkdocs.structure.files import File, Files
 
 from r2mae.cli.configs import config_options
 from r2mae.images.config import ImagesConfig
-from r2mae.masking.schemes import scheme_kind, scheme_names, scheme_takes
+from r2mae.masking.schemes import scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +61,6 @@ def schemes_table() -> str:
     """List every registered scheme."""
     rows = ["| scheme | what it does | options |", "|---|---|---|"]
     for name in scheme_names():
-        takes = ", ".join(f"`--{number.replace('_', '-')}`" for number in scheme_takes(name))
+        takes = ", ".join(f"`--{number.replace('_', '-')}`" for number in scheme_kind(name).options)
         rows.append(f"| `{name}` | {scheme_kind(name).summary} | {takes} |")
     return "\n".join(rows)

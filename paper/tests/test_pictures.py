@@ -60,4 +60,4 @@ def test_they_run_on_any_images(tmp_path: Path) -> None:
         assert done.parts == 2
         assert list(pd.read_csv(tmp_path / name / f"{name}.csv")["training_ratio"]) == [0.3, 0.7]
         text = (tmp_path / name / f"{name}.svg").read_text()
-        assert all(f">{word}<" in text for word in ("original", "hidden", "at 0.30", "at 0.70"))
+        assert all(f"{word}<" in text for word in (">original", " hidden", ">trained at 0.30", ">trained at 0.70"))

@@ -15,7 +15,6 @@ from r2mae.images.models import MODELS as IMAGE_MODELS
 from r2mae.images.sets import SETS
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
-from r2mae.theory.problem import MODELS
 
 FIRST = {name.split()[0] for name in (*COMMANDS, *SEPARATE)}
 FILES = {"here.npz", "run/", "text/"}
@@ -58,9 +57,7 @@ LINES: dict[str, set[str]] = {
     "export run --enc": {"--encoder"},
     "export run -o he": {"here.npz"},
     "pretrain digits --init he": {"here.npz"},
-    "theory ": {"risk", "simulate", "advise"},
-    "theory risk --model ": set(MODELS),
-    "theory risk --cos": {"--cosine"},
+    "theory ": {"advise"},
     "theory advise --cos": set(),
     "theory advise wik": set(),
     "data ": {"list", "fetch", "path", "verify", "alignment", *public_sets()},

@@ -84,7 +84,6 @@ def test_options(
         ("compare digits --jobs 1:30", "--jobs takes a whole number, not '1:30'"),
         ("compare digits --seeds ３", "--seeds takes a list (each a whole number), not '３'"),  # noqa: RUF001
         ("compare digits --ratios ٤.5", "--ratios takes a list (each a number), not '٤.5'"),
-        ("theory risk --ratios 0.1,٣", "--ratios takes FIRST:LAST:STEP"),
     ],
 )
 def test_numbers_as_people_do_not_mean_them(

@@ -96,8 +96,9 @@ def test_commands_write_to_the_folder_at_home(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    assert main(["theory", "risk", "--d", "20", "--ratios", "0.1,0.5", "--out=~/risk"]) == 0
-    assert (tmp_path / "me" / "risk").is_dir()
+    np.save("rows.npy", np.random.default_rng(0).standard_normal((30, 5)))
+    assert main(["theory", "advise", "rows.npy", "--out=~/advice"]) == 0
+    assert (tmp_path / "me" / "advice").is_dir()
     np.savez(tmp_path / "me" / "d.npz", images=np.zeros((20, 8, 8), np.uint8))
     Path("c.yaml").write_text("domain: images\ndata: ~/d.npz\n")
     capsys.readouterr()
@@ -133,21 +134,3 @@ def test_a_library_that_is_not_installed_is_one_line(
 
     monkeypatch.setattr("r2mae.cli.data.run", lacks)
     assert "'zarr' is not installed: pip install 'r2mae[cells,genome,text]'" in one_line(["data", "list"], capsys)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "risk --d 1000000000",
-        "risk --model latent --d 300000",
-        f"risk --d 1{'0' * 40}",
-        "simulate --n 100000000",
-        "simulate --model identity --d 100000 --n 100000",
-    ],
-)
-def test_problems_that_fit_no_memory(
-    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("r2mae.cores.available_memory", lambda: 100 << 30)
-    said = one_line(["theory", *line.split()], capsys)
-    assert "and 107 GB are free: lower --d" in said

@@ -63,18 +63,6 @@ def _curves(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _drawn(table: pd.DataFrame) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    drawn = {}
-    for run in table.drop_duplicates("label").itertuples():
-        drawn[run.label] = rng.uniform(run.low, run.high, STEPS)
-        if run.scheme == "dynamic":
-            drawn[run.label] = np.linspace(run.high, run.low, STEPS)
-        if run.scheme == "r2mae-cl":
-            drawn[run.label] = rng.choice(np.linspace(run.low, run.high, 9), STEPS)
-    return drawn
-
-
 def _examples(table: pd.DataFrame, channels: int) -> dict[str, Examples]:
     from sklearn.datasets import load_digits
 
@@ -103,7 +91,6 @@ def build(
         metrics=METRICS,
         table=table,
         curves=_curves(table),
-        ratios=_drawn(table),
         reconstructions=_examples(table, channels),
         config={**config, "seeds": list(range(seeds)), "default_fixed_label": "fixed 0.70"},
         environment={"python": "3.11.2", "torch": "2.13.0", "device": "cpu"},

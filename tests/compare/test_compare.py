@@ -39,7 +39,6 @@ def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: p
         table[(table["seed"] == 0) & (table["label"] != "r2mae-cl")].drop(columns="seconds").reset_index(drop=True),
     )
     assert grown.curves.groupby(["label", "seed"]).size().min() > 10
-    assert len(grown.ratios["r2mae"]) == 22
     assert set(grown.reconstructions) == {"fixed 0.50", "r2mae", "r2mae-cl"}
     assert grown.config["default_fixed_label"] == "fixed 0.70"
 

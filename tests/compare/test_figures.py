@@ -21,7 +21,6 @@ from r2mae.compare.comparison import Comparison
 from r2mae.compare.figures import (
     colours_of,
     comparison_figures,
-    drawn_ratios,
     inline_svg,
     lines_with_bands,
     loss_panels,
@@ -189,29 +188,6 @@ def test_a_long_path_keeps_its_end(comparison: Comparison) -> None:
     assert title.endswith("deep/faces.npz")
 
 
-def test_drawn_ratios_are_lines_and_histograms(comparison: Comparison) -> None:
-    figure = drawn_ratios(comparison)
-    by_label = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.get_visible()}
-    assert list(by_label) == comparison.labels
-    assert by_label["fixed 0.70"].get_lines()[0].get_xdata()[0] == 0.7
-    assert not by_label["fixed 0.70"].patches
-    assert not by_label["r2mae"].get_lines()
-    x, height = by_label["r2mae"].patches[0].get_xy().T
-    np.testing.assert_allclose([x[height > 0].min(), x[height > 0].max()], [0.5, 0.9], atol=1e-5)
-    x, height = by_label["r2mae-cl"].patches[0].get_xy().T
-    assert np.count_nonzero(np.diff(height) > 0) == 9  # every ratio of the grid has a bin of its own
-    assert len({axes.get_xlim() for axes in by_label.values()}) == 1
-
-
-def test_ratios_of_single_samples_are_said_to_be_their_distribution(comparison: Comparison) -> None:
-    plain, told = (
-        next(one for one in comparison_figures(each, analyse(each)) if one.name == "drawn_ratios").caption
-        for each in (comparison, replace(comparison, by_sample=("r2mae",)))
-    )
-    assert "sample" not in plain
-    assert "r2mae draws a ratio for every sample: the figure shows the distribution over samples" in told
-
-
 def test_captions_keep_capitals(comparison: Comparison) -> None:
     first = replace(comparison.metrics[0], label="k-NN accuracy")
     second = replace(comparison.metrics[1], label="error by AUROC")
@@ -225,17 +201,17 @@ def test_figures_are_skipped_without_data(comparison: Comparison) -> None:
     names = [named.name for named in comparison_figures(comparison, analyse(comparison))]
     assert names[0] == "score_by_scheme"
     assert names.index("score_by_scheme_effective_rank") < names.index("score_against_ratio")
-    assert names[-3:] == ["loss_curves", "reconstructions", "drawn_ratios"]
-    bare = replace(comparison, ratios={}, reconstructions={}, curves=comparison.curves.iloc[:0])
+    assert names[-2:] == ["loss_curves", "reconstructions"]
+    bare = replace(comparison, reconstructions={}, curves=comparison.curves.iloc[:0])
     left = [named.name for named in comparison_figures(bare, analyse(bare))]
-    assert left == names[:-3]
+    assert left == names[:-2]
 
 
 def test_saved_files_are_complete_and_the_same_every_time(make_comparison: Make, tmp_path: Path) -> None:
     comparison = make_comparison(schemes=("r2mae",))
     comparison = replace(comparison, metrics=comparison.metrics[:1])
     written = save_figures(comparison_figures(comparison, analyse(comparison)), tmp_path / "a")
-    names = ("score_by_scheme", "score_against_ratio", "loss_curves", "reconstructions", "drawn_ratios")
+    names = ("score_by_scheme", "score_against_ratio", "loss_curves", "reconstructions")
     assert [path.name for path in written] == [f"{name}.{suffix}" for name in names for suffix in ("png", "svg")]
     assert sorted((tmp_path / "a").iterdir()) == sorted(written)  # no temporary file is left
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):  # a user's own taste
@@ -273,7 +249,7 @@ def test_drawing_leaves_global_settings_and_pyplot_alone(comparison: Comparison)
 
 def test_labels_are_text_and_not_formulas(comparison: Comparison) -> None:
     odd = comparison.table.replace({"label": {"mdlm": "$\\broken$"}})
-    comparison = replace(comparison, table=odd, title="$x_{$ & <b>", ratios={"$\\broken$": np.array([0.1, 0.2])})
+    comparison = replace(comparison, table=odd, title="$x_{$ & <b>")
     for named in comparison_figures(comparison, analyse(comparison)):
         root = ET.fromstring(svg(named.draw()))
         assert root.tag.endswith("svg")

@@ -206,6 +206,3 @@ def test_ratios_of_single_samples_are_shown_as_their_range(tmp_path: Path) -> No
     assert main(["compare", "digits", *SIZE[:-2], *words, "--baselines", "none", "--out", str(out)]) == 0
     comparison = gather_again(out)
     assert comparison.by_sample == ("r2mae-per-sample",)
-    drawn = comparison.ratios["r2mae-per-sample"]
-    assert (drawn.min(), drawn.max()) == pytest.approx((0.2, 0.8), abs=0.01)
-    assert set(comparison.ratios["fixed 0.50"]) == {0.5}

@@ -118,7 +118,7 @@ def test_every_figure_is_there_with_words(html: str) -> None:
     page = parse(html)
     figures = [attributes["id"] for tag, attributes in page.tags if tag == "figure"]
     assert figures[:2] == ["figure-score_by_scheme", "figure-score_by_scheme_masked_mse"]
-    assert figures[-3:] == ["figure-loss_curves", "figure-reconstructions", "figure-drawn_ratios"]
+    assert figures[-2:] == ["figure-loss_curves", "figure-reconstructions"]
     assert sum(attributes.get("class") == "plot" for tag, attributes in page.tags if tag == "svg") == len(figures)
     assert sum(attributes.get("role") == "img" for _, attributes in page.tags) == len(figures)
     assert all(attributes["aria-label"] for _, attributes in page.tags if attributes.get("role") == "img")
@@ -159,7 +159,7 @@ def test_configuration_and_environment_are_folded_away(html: str) -> None:
 
 @pytest.mark.parametrize("how", [{"seeds": 1}, {"ratios": ()}, {"schemes": ()}, {"ratios": (0.7,)}])
 def test_small_comparisons_have_a_report_too(make_comparison: Make, how: dict[str, object]) -> None:
-    comparison = replace(make_comparison(**how), reconstructions={}, ratios={})
+    comparison = replace(make_comparison(**how), reconstructions={})
     page = parse(render_report(comparison, analyse(comparison)))
     assert "nan" not in page.text.lower().replace("finance", "")
     assert "Best fixed ratio by seed" not in page.text or len(how.get("ratios", (1, 2))) > 1

@@ -145,7 +145,7 @@ def test_table_is_sorted_by_keyboard_and_keeps_equal_rows_in_order(
 def test_missing_values_stay_last(visit: Visit, default: Comparison, tmp_path: Path) -> None:
     table = default.table.copy()
     table.loc[table["label"] == "cl", ["probe_accuracy"]] = np.nan
-    gapped = replace(default, table=table, metrics=default.metrics[:1], reconstructions={}, ratios={})
+    gapped = replace(default, table=table, metrics=default.metrics[:1], reconstructions={})
     (tmp_path / "report.html").write_text(render_report(gapped, analyse(gapped)), encoding="utf-8")
     page = visit(tmp_path / "report.html")
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_hostile_names_do_nothing(visit: Visit, default: Comparison, tmp_path: P
     evil = "</script><script>document.title = 1</script>"
     table = default.table.replace({"label": {"cl": evil}})
     curves = default.curves.replace({"label": {"cl": evil}})
-    few = replace(default, metrics=default.metrics[:1], reconstructions={}, ratios={})
+    few = replace(default, metrics=default.metrics[:1], reconstructions={})
     hostile = replace(few, title=evil, table=table, curves=curves, config={evil: evil})
     (tmp_path / "report.html").write_text(render_report(hostile, analyse(hostile)), encoding="utf-8")
     page = visit(tmp_path / "report.html")

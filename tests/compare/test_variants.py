@@ -9,7 +9,7 @@ from r2mae.domains.lookup import domain_of, get_domain, public_sets
 from r2mae.domains.sources import preset_values
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.masking.schemes import scheme_names, scheme_takes
+from r2mae.masking.schemes import scheme_kind, scheme_names
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
 
 BASE = ImagesConfig.make(data="digits")
@@ -51,8 +51,8 @@ def test_spread_ratios_are_a_row_where_they_can_be() -> None:
     assert "r2mae-per-sample" not in default_schemes(ImagesConfig.make(data="digits", weighting="inverse-ratio"))
     (row,) = plan_variants(ImagesConfig.make(data="digits", low=0.2), ["r2mae-per-sample"])
     assert (row.label, row.values["low"], row.values["high"]) == ("r2mae-per-sample", 0.2, 0.9)
-    for word in ("per", "sampling", "strata"):
-        option = {"per": "sample", "sampling": "stratified", "strata": 8}[word]
+    for word in ("per", "sampling"):
+        option = {"per": "sample", "sampling": "stratified"}[word]
         with pytest.raises(UserError, match=f"does not take '{word}'"):
             plan_variants(BASE, ["r2mae-per-sample"], {word: option})
     with pytest.raises(UserError, match="needs one ratio for the mini-batch"):
@@ -95,7 +95,7 @@ def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
     assert all(run.config.seed == run.seed for run in runs)
 
 
-def test_options_that_no_scheme_takes_are_refused() -> None:
+def test_options_that_no_scheme_kind_are_refused() -> None:
     with pytest.raises(UserError, match="the scheme 'mdlm' does not take 'low'"):
         plan_variants(ImagesConfig.make(data="digits", low=0.2), ["mdlm"])
 
@@ -127,7 +127,7 @@ def test_options_that_no_variant_would_use_are_refused(
 def test_a_row_holds_the_options_of_its_scheme_alone() -> None:
     fields: dict[str, Any] = {"sampling": "stratified", "decay": 0.01, "cl_start": 3, "ratio": 0.6, "low": 0.55}
     for row in plan_variants(BASE, scheme_names(), fields):
-        assert set(row.config.scheme.given) == set(fields) & set(scheme_takes(row.config.scheme.name))
+        assert set(row.config.scheme.given) == set(fields) & set(scheme_kind(row.config.scheme.name).options)
         assert variant_of(row.config) == row
 
 

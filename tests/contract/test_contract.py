@@ -18,7 +18,7 @@ from r2mae.images.models import MODELS
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import Uniform, draw, is_stratified_per_sample
-from r2mae.masking.schemes import make_scheme, scheme_names, scheme_takes
+from r2mae.masking.schemes import make_scheme, scheme_kind, scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
@@ -59,7 +59,7 @@ def test_everything_is_there_and_a_model_is_built_from_plain_values(case: Case) 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_step_moves_the_model(case: Case, scheme: str, tmp_path: Path) -> None:
-    at_once = {"cl_warmup": 0} if "cl_warmup" in scheme_takes(scheme) else {}
+    at_once = {"cl_warmup": 0} if "cl_warmup" in scheme_kind(scheme).options else {}
     config = case.config(scheme=scheme, steps=2, **at_once)
     assert fit(config, case.domain, tmp_path, data=case.data).steps == 2
     metrics = pd.read_csv(tmp_path / "metrics.csv")
@@ -119,7 +119,7 @@ def test_samples_of_different_ratios_count_alike(case: Case) -> None:
 
 @pytest.mark.parametrize("scheme", [*TWO, SCHEDULED])
 def test_a_run_that_was_cut_off_ends_with_the_same_bytes(case: Case, scheme: str, tmp_path: Path) -> None:
-    at_once = {"cl_warmup": 1} if "cl_warmup" in scheme_takes(scheme) else {}
+    at_once = {"cl_warmup": 1} if "cl_warmup" in scheme_kind(scheme).options else {}
     config = case.config(scheme=scheme, steps=6, save_every=2, **at_once)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     fit(config, case.domain, whole, data=case.data)

@@ -9,12 +9,12 @@ from safetensors.torch import load_file
 
 from contract.conftest import Case, by_two_processes, cases, made
 from r2mae.environment import has_fast_bf16
-from r2mae.masking.schemes import scheme_takes
+from r2mae.masking.schemes import scheme_kind
 from training.conftest import NEEDS_BF16
 
 pytestmark = pytest.mark.slow
 SCHEME = {"scheme": "r2mae-cl", "cl_warmup": 0}
-assert "cl_warmup" in scheme_takes("r2mae-cl")
+assert "cl_warmup" in scheme_kind("r2mae-cl").options
 HALF = ("text", "roberta")  # the model whose runs are made with products in bf16, too
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from r2mae.evaluation.statistics import at_ceiling, best_fixed, mean_interval, paired_difference, rank_table
+from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference, rank_table
 
 scores_of = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=9)
 
@@ -178,13 +178,6 @@ class TestBestFixed:
     def test_one_seed_is_refused(self):
         with pytest.raises(ValueError, match="two or more seeds"):
             best_fixed([[0.1, 0.2]])
-
-
-def test_a_set_is_at_its_ceiling_if_nobody_has_anything_to_gain():
-    assert at_ceiling([0.95, 0.99]) and at_ceiling([95, 99], highest=100)
-    assert not at_ceiling([0.94, 0.99])
-    with pytest.raises(ValueError, match="NaN"):
-        at_ceiling([0.99, np.nan])
 
 
 class TestRankTable:

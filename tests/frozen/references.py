@@ -22,7 +22,7 @@ import pandas as pd
 
 from contract.conftest import Case, by_two_processes, cases, made
 from r2mae.domains.base import Domain
-from r2mae.masking.schemes import scheme_names, scheme_takes
+from r2mae.masking.schemes import scheme_kind, scheme_names
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 
@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 def scheme_fields(scheme: str) -> dict[str, Any]:
     """Fields with which a scheme does within 20 steps what it does in a long run."""
-    takes = scheme_takes(scheme)
+    takes = scheme_kind(scheme).options
     learned = {"cl_warmup": 2, "cl_start": 4, "cl_end": 18} if "cl_warmup" in takes else {}
     return {"scheme": scheme, **{name: value for name, value in learned.items() if name in takes}}
 

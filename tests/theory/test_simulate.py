@@ -222,20 +222,20 @@ def test_ratio_zero_is_the_null_risk() -> None:
     np.testing.assert_allclose(kept.risks, 0, atol=1e-12)
 
 
-def test_progress_and_one_repetition() -> None:
-    seen: list[tuple[int, int]] = []
-    simulate(identity(5), np.ones(5), 10, [0.5], repetitions=3, jobs=2, progress=lambda *at: seen.append(at))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+def test_one_repetition_has_no_error() -> None:
     one = simulate(identity(5), np.ones(5), 10, [0.5], repetitions=1)
     assert np.isnan(one.error).all()
 
 
 def test_an_interrupt_ends_it() -> None:
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+    class Stop:
+        def kept(self, p: np.ndarray, ratio_uniform: np.ndarray, keep_uniform: np.ndarray) -> np.ndarray:
+            if p.ndim == 1:  # in a repetition
+                raise KeyboardInterrupt
+            return p > keep_uniform
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(identity(5), np.ones(5), 10, [0.5], repetitions=50, progress=stop)
+        simulate(identity(5), np.ones(5), 10, [0.5], repetitions=50, keep=Stop())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from r2mae.errors import UserError
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
-from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_kind, scheme_names
 from r2mae.text.config import TextConfig
 from r2mae.training.config import Layer, RunConfig
 from r2mae.training.folder import RunFolder
@@ -30,9 +30,9 @@ def test_schemes_from_a_configuration() -> None:
         ImagesConfig.make(data="x", scheme="dynamc")
 
 
-@pytest.mark.parametrize("option", ["per", "sampling", "strata", "low"])
+@pytest.mark.parametrize("option", ["per", "sampling", "low"])
 def test_an_option_that_the_scheme_does_not_take_is_refused_even_if_its_value_is_the_default(option: str) -> None:
-    value = {"per": "batch", "sampling": "independent", "strata": 16, "low": 0.5}[option]
+    value = {"per": "batch", "sampling": "independent", "low": 0.5}[option]
     with pytest.raises(UserError, match=f"the scheme 'fixed' does not take '{option}'"):
         ImagesConfig.make(data="x", scheme="fixed", **{option: value})
 
@@ -75,8 +75,7 @@ def test_times_are_steps_or_fractions_of_the_run() -> None:
 def test_a_configuration_holds_every_option(kind: type[RunConfig], name: str) -> None:
     config = kind.make(data="x", scheme=name)
     options = config.scheme.options
-    idle = {"strata"}  # of schemes whose sampling is independent by default
-    assert set(options) == set(scheme_takes(name)) - idle
+    assert set(options) == set(scheme_kind(name).options)
     assert None not in options.values()
     assert config.scheme.given == ()
     repeated = kind.make(data="x", scheme=name, **options)
@@ -138,7 +137,6 @@ def test_a_folder_is_compared_with_what_a_run_uses(tmp_path: Path) -> None:
         ({"low": 0.95}, r"low \(0.95\) is above high"),
         ({"low": "a"}, "low takes a number, not 'a'"),
         ({"sampling": "sometimes"}, "sampling takes independent or stratified"),
-        ({"sampling": "stratified"}, "the scheme 'r2mae' has no strata: the file is of another version"),
         ({"given": 3}, "scheme takes a name and its options"),
         ({"given": ["power"]}, "scheme takes a name and its options"),
     ],
@@ -162,11 +160,6 @@ def test_a_scheme_that_lacks_an_option_is_refused() -> None:
         ("fixed", {}, {"ratio": 0.7}),
         ("mdlm", {}, {"sampling": "independent", "per": "batch"}),
         ("r2mae", {"low": 0.6}, {"low": 0.6, "high": 0.9, "sampling": "independent", "per": "batch"}),
-        (
-            "r2mae",
-            {"sampling": "stratified", "strata": 8},
-            {"low": 0.5, "high": 0.9, "sampling": "stratified", "per": "batch", "strata": 8},
-        ),
         ("dynamic", {"decay": 0.1}, {"low": 0.5, "high": 0.9, "decay": 0.1, "decay_in": "steps"}),
         ("dynamic", {}, {"low": 0.5, "high": 0.9, "decay": "auto", "decay_in": "steps", "decay_end": 1.0}),
     ],
@@ -174,17 +167,15 @@ def test_a_scheme_that_lacks_an_option_is_refused() -> None:
 def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: dict[str, Any]) -> None:
     found = ImagesConfig.make(data="x", scheme=scheme, **fields).scheme
     assert found.options == used
-    assert list(found.options) == [option for option in scheme_takes(scheme) if option in used]
+    assert list(found.options) == [option for option in scheme_kind(scheme).options if option in used]
     assert found.given == tuple(option for option in SCHEME_OPTIONS if option in fields)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"strata": 8}, "add --sampling stratified"),
-        ({"sampling": "stratified", "per": "sample", "strata": 8}, "omit strata"),
-        ({"sampling": "stratified", "strata": 0}, "strata must be 1 to 10000, not 0"),
-        ({"sampling": "stratified", "strata": 2.5}, "strata takes a whole number, not 2.5"),
+        ({"scheme": "cl", "cl_iterations": 0}, "cl_iterations must be 1 to 10000, not 0"),
+        ({"scheme": "cl", "cl_iterations": 2.5}, "cl_iterations takes a whole number, not 2.5"),
         ({"scheme": "dynamic", "decay": -1.0}, "decay must be 0 to"),
         ({"scheme": "dynamic", "decay": "soon"}, "decay takes a number or auto, not 'soon'"),
         ({"scheme": "dynamic", "decay": 0.1, "decay_end": 0.5}, "decay_end has no effect with a given decay"),

@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import optimize, stats
 
-from r2mae.evaluation.statistics import CEILING, at_ceiling, best_fixed, judge, mean_interval, paired_difference
+from r2mae.evaluation.statistics import best_fixed, judge, mean_interval, paired_difference
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
 from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figure, interval, name_rows, panels, quotient_axis
@@ -28,6 +28,8 @@ Scores: TypeAlias = Mapping[str, pd.Series]
 References: TypeAlias = Callable[[Scores, str], Scores]
 """Takes the score of all rows of a set, and a label; returns what that row is compared with, by name."""
 _ROUNDING, _NEGLIGIBLE = 1e-12, 1e-6
+CEILING = 0.95
+"""A set is at its ceiling if every row has this share of the highest possible score; 0.05 is left to gain."""
 BEST_FIXED, BLIND = "best_fixed", "blind"
 """What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
 
@@ -166,14 +168,16 @@ def pooled(by_set: Sequence[Any], *, confidence: float = 0.95) -> Pooled:
 
 
 def sets_at_ceiling(results: pd.DataFrame, score: str) -> list[str]:
-    """Return the sets at the ceiling of a score whose highest value is 1 (:func:`~r2mae.evaluation.at_ceiling`).
+    """Return the sets at the ceiling of a score whose highest value is 1: where every row has :data:`CEILING` of it.
 
-    They are logged, as averages of gains leave them out. Without the score there are none.
+    Such a set tells nothing of how much a row can gain, and its small errors would give it most of the weight in an
+    average over sets. The rule is about levels, not about differences, so it favours no row. The sets are logged, as
+    averages of gains leave them out. Without the score there are none.
     """
     if score not in results:
         return []
     means = results.groupby(["set", "label"], sort=False)[score].mean().dropna()
-    found = [str(name) for name, part in means.groupby("set", sort=False) if at_ceiling(part)]
+    found = [str(name) for name, part in means.groupby("set", sort=False) if part.min() >= CEILING]
     for name in found:
         logging.getLogger("r2mae").warning(
             "averages of %s over sets are without %s, where every row has at least %g of 1", score, name, CEILING

@@ -340,7 +340,7 @@ def table_of_pictures(results: pd.DataFrame, *, name: str) -> Tables:
 
 
 def plot_runs(runs: Sequence[SweepRun], size: Size, *, name: str) -> Figures:
-    """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
+    """Draw examples (a column each): original, masked, and as the model of each ratio completes them."""
     from r2mae.compare.gather import examples_of
     from r2mae.compare.pictures import draw_pictures
 
@@ -350,7 +350,7 @@ def plot_runs(runs: Sequence[SweepRun], size: Size, *, name: str) -> Figures:
     examples = examples_of(named, get_domain(ImagesConfig.domain), ratio=size.hidden)
     if examples is None:
         raise UserError(f"{size.preset} makes no pictures: take a preset of mlp or unet")
-    return {name: draw_pictures(examples, along="columns")}
+    return {name: draw_pictures(examples)}
 
 
 STUDIES = (

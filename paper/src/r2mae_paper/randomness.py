@@ -1,14 +1,10 @@
-"""Our own studies of all domains: where the randomness of the ratio belongs, mask-aware networks, and products in bf16.
+"""Our own studies of all domains: where the randomness of the ratio belongs, and mask-aware networks.
 
 The paper draws a ratio for every mini-batch from a range that it chooses, and shows the network zeros. Here schemes
 that draw have nearly all ratios, U(0.05, 0.95), besides five fixed ones. All are judged by the mean error over the
 ratios that their domain measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes. On
 cells per-sample ratios also hide other genes in each cell, so that fixed ratios with such masks are a reference of
 their own there. A summary over the sets of all domains says what random ratios gain, and what rules lose.
-
-Runs in bf16 and in 32 bits on a processor differ in the number format alone: weights, order and masks of a seed are the
-same. Two formats give equal results if the interval of their difference lies within the seeds' noise, one standard
-deviation of the runs in 32 bits. A processor without bf16 instructions refuses the runs in bf16.
 """
 
 import logging
@@ -23,18 +19,16 @@ import pandas as pd
 
 from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
-from r2mae.compare.gather import metrics_of
 from r2mae.compare.runs import SweepRun, Variant
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import metrics_by_ratio
-from r2mae.evaluation.statistics import paired_difference
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.training.config import RunConfig
 from r2mae_paper import drawing as draw
 from r2mae_paper import genomes
-from r2mae_paper.bases import Fields, cells, few_classes, grid, image_presets, runs_of_groups, text
+from r2mae_paper.bases import Fields, cells, few_classes, runs_of_groups, text
 from r2mae_paper.gains import (
     ADVISED,
     BEST_FIXED,
@@ -454,105 +448,7 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
     return figure
 
 
-Base = Callable[[str, Fields, Path], RunConfig]
-
-EXACT, QUICK = "32 bits", "bf16"
-FORMATS: Mapping[str, Mapping[str, Any]] = {
-    EXACT: {"precision": "32", "device": "cpu"},
-    QUICK: {"precision": "bf16", "device": "cpu"},
-}
-FINAL_LOSS = "final_loss"
-"""Name of the mean training loss over the last tenth of a run."""
-
-
-def _images_of_formats(name: str, settings: Fields, out: Path) -> RunConfig:
-    if name == "mlp":
-        return ImagesConfig.make(data="mnist", **settings)
-    return ImagesConfig.make(data=few_classes(out), **image_presets([name], settings)[name])
-
-
-def _genome_of_formats(name: str, settings: Fields, out: Path) -> RunConfig:
-    return GenomeConfig.make(data=str(genomes.store_of(genomes.SARBECOVIRUSES, out).folder), **settings)
-
-
-def final_loss(run: SweepRun) -> Mapping[str, float]:
-    """Return the mean training loss over the last tenth of a run."""
-    losses = metrics_of(run)["loss"].to_numpy(float)
-    return {FINAL_LOSS: float(losses[-max(1, len(losses) // 10) :].mean())}
-
-
-def runs_of_formats(size: Size, out: Path, *, base: Base) -> list[SweepRun]:
-    """Return a run for each model, format and seed, each model in a folder of its own.
-
-    `base` takes a name of the settings, its settings, and the folder, and returns the configuration.
-    """
-    groups = {
-        name: [
-            replace(row, values={"model": name, **row.values})
-            for row in grid(base(name, settings, out), {"format": FORMATS})
-        ]
-        for name, settings in size.settings.items()
-    }
-    return runs_of_groups(groups, range(size.seeds), out)
-
-
-def table_of_formats(results: pd.DataFrame, *, name: str, scores: tuple[str, ...]) -> Tables:
-    """Return for each model and score the difference bf16 − 32 bits, paired over seeds, and all runs."""
-    measured = [score for score in (FINAL_LOSS, *scores) if score in results and results[score].notna().any()]
-    rows = [
-        {"model": model, **row}
-        for model, group in results.groupby("model", sort=False)
-        for score in measured
-        if (row := _row_of_formats(group, score)) is not None
-    ]
-    return {name: rows, f"{name}-runs": results[["model", "format", "seed", *measured]].to_dict("records")}
-
-
-def plot_formats(tables: Tables, size: Size, *, name: str) -> draw.Figures:
-    """Draw every difference in standard deviations of the seeds: between −1 and 1 where results are equal."""
-    rows = [row for row in tables[name] if row["sd_32"] > 0]
-    figure, (axes,) = draw.panels(1, width=5.6, height=1.2 + 0.26 * max(1, len(rows)))
-    for place, row in enumerate(rows):
-        middle, low, high = (row[key] / row["sd_32"] for key in ("difference", "low", "high"))
-        draw.interval(axes, middle, low, high, place, color=draw.COLOURS[0])
-    axes.axvspan(-1, 1, color=draw.GREY, alpha=0.15, linewidth=0, zorder=0)
-    draw.name_rows(axes, [f"{row['model']}: {row['score'].replace('_', ' ')}" for row in rows], 0)
-    axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel("bf16 minus 32 bits, over the seeds' deviation\n(grey: within their noise)")
-    return {name: figure}
-
-
-def _row_of_formats(results: pd.DataFrame, score: str) -> TableRow | None:
-    """Return the difference, and where its interval lies, compared with the seeds' noise."""
-    both = results.pivot_table(index="seed", columns="format", values=score).reindex(columns=list(FORMATS)).dropna()
-    if not len(both):
-        return None
-    exact, quick = both[EXACT].to_numpy(float), both[QUICK].to_numpy(float)
-    found = paired_difference(quick, exact)
-    noise = float(exact.std(ddof=1)) if len(exact) > 1 else float("nan")
-    row: TableRow = {"score": score, "seeds": len(both), "mean_32": float(exact.mean()), "sd_32": noise}
-    row |= {"mean_bf16": float(quick.mean()), "difference": found.mean, "low": found.low, "high": found.high}
-    inside, outside = -noise <= found.low and found.high <= noise, found.low > noise or found.high < -noise
-    return {**row, "is": "equal" if inside else "different" if outside else "undecided"}
-
-
-def _study_of_formats(domain: str, base: Base, *scores: str) -> Study:
-    """Return the study of a domain, by its scores in addition to :data:`FINAL_LOSS`, which comes first."""
-    name = f"precision-{domain}"
-    return Study(
-        ENTRIES[name],
-        partial(plot_formats, name=name),
-        partial(table_of_formats, name=name, scores=scores),
-        runs=partial(runs_of_formats, base=base),
-        scores_of_run=final_loss,
-    )
-
-
 STUDIES = (
     *(sweep.study() for sweep in SWEEPS),
     Study(ENTRIES["randomness"], plot_summary, table_of_summary, gather=gather),
-    _study_of_formats("images", _images_of_formats, "masked_mse", "probe_accuracy", "knn_accuracy"),
-    _study_of_formats("cells", _cells, "masked_loss", "score"),
-    _study_of_formats("text", lambda name, settings, out: text("wiki", name, settings), "loss", "accuracy"),
-    _study_of_formats("genome", _genome_of_formats, "masked_loss", "accuracy"),
 )

@@ -16,7 +16,6 @@ from r2mae.domains.options import (
     Embedding,
     Evaluation,
     Exporter,
-    FigureColumns,
     as_in_run,
 )
 from r2mae.errors import UserError
@@ -27,7 +26,6 @@ from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from torch import nn
 
     from r2mae.cells.batches import CellData
@@ -232,17 +230,6 @@ class CellsDomain(Domain):
         return baseline_scores(data.table, config, name, **options)
 
     exporters = (Exporter(".h5ad", _write_h5ad), NPZ)
-
-    def figure_columns(self, config: CellsConfig) -> FigureColumns:
-        """Return which columns are numbers, and which have too many values for a figure (cells and donors)."""
-        donors = () if config.data.donor_key is None else (config.data.donor_key,)
-        return FigureColumns(numbers=config.data.regress, omitted=("cells", "split", *donors))
-
-    def annotations(self, source: str) -> "pd.DataFrame":
-        """Return obs of a file, without its counts."""
-        from r2mae.cells.table import read_obs
-
-        return read_obs(source)
 
     def embed(self, *arguments: Any, **options: Any) -> "dict[str, np.ndarray]":
         """Embed the cells of a file; see :func:`r2mae.cells.batches.embed_source`."""

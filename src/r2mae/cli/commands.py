@@ -16,8 +16,6 @@ COMMANDS = {
     "embed": "embed data with a pretrained model",
     "pictures": "draw test images as pretrained models complete them",
     "export": "write a pretrained model for other libraries",
-    "theory risk": "risk of masked regression as a function of the mask ratio, by the closed formula",
-    "theory simulate": "the same risk on random rows and masks, compared with the formula",
     "theory advise": "mask ratios of masked linear regression for given data",
     "report": "make the report of a comparison again",
     "runs": "list run folders with their state",

@@ -1,4 +1,4 @@
-"""``r2mae embed RUN DATA``: embed data with a pretrained model, and draw the embedding."""
+"""``r2mae embed RUN DATA``: embed data with a pretrained model."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -31,22 +31,12 @@ class Options:
         File to write, of cells .h5ad or .npz, of others .npz; by default in RUN.
     device : str
         Device: auto, cpu, cuda or cuda:N.
-    figure : str, optional
-        Also draw a UMAP: .svg, .png or .pdf.
-    color : list of str
-        Columns to colour the figure by: any columns of the annotations (obs), if the data have such a table; by default
-        the run's labels and numbers.
-    max_points : int, optional
-        Draw this many points, chosen at random; by default 20,000.
     """
 
     run: str = argument()
     data: str = argument()
     output: str | None = option(None, short="-o", metavar="OUT")
     device: str = option("auto", words=("auto", "cpu", "cuda"))
-    figure: str | None = option(None, metavar="FILE")
-    color: tuple[str, ...] = option((), metavar="COLUMN")
-    max_points: int | None = None
 
 
 def _offer(domain: "Domain") -> Offer:
@@ -73,16 +63,6 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     check_source(domain, written, options.data)
     if options.output is not None and exporters[output.suffix].replaces:
         check_output(domain, output, options.data)
-    for name, value in (("--color", options.color), ("--max-points", options.max_points)):
-        if options.figure is None and value not in (None, ()):
-            raise UserError(f"{name} is for a figure: name its file, --figure umap.svg")
-    table = None
-    if options.figure is not None:
-        from r2mae.compare.embedding_figure import check_figure, draw_embedding
-
-        check_output(domain, options.figure, options.data)
-        table = check_figure(domain, options.figure, options.data, options.color, options.max_points)
-
     with loading():
         from r2mae.training.saving import load_model
 
@@ -95,12 +75,6 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     if config.has_batch_norm:
         used = "re-estimated on unmasked inputs" if config.re_estimates_statistics else "those of training"
         print(f"batch statistics, as the run was last measured: {used}")
-    if options.figure is not None:
-        colours = draw_embedding(
-            options.figure, arrays, table, options.color, domain.figure_columns(config),
-            data=options.data, scheme=config.scheme.name, max_points=options.max_points,
-        )  # fmt: skip
-        print(f"its UMAP, coloured by {colours}, is in {options.figure}")
     return 0
 
 

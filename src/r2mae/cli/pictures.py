@@ -54,7 +54,7 @@ def run(options: Options) -> int:
 
     from r2mae.compare.style import check_suffix, write_figure
 
-    check_suffix(output, "-o")
+    check_suffix(output)
     for _, config in runs:
         check_source(domain, config, config.data.source)
         if options.output is not None:
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
 
     from r2mae.compare.pictures import draw_pictures
 
-    write_figure(draw_pictures(made, along="columns"), output)
+    write_figure(draw_pictures(made), output)
     one = next(iter(made.values()))
     print(f"{len(one.original)} test images, {one.ratio:.0%} hidden, completed by {len(runs)} model(s): {output}")
     return 0
@@ -98,7 +98,7 @@ def _reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "d
         from r2mae.training.folder import RunFolder
 
     variants = [variant_of(config) for _, config in runs]
-    names = _column_names([variant.label for variant in variants], [path for path, _ in runs])
+    names = _row_names([variant.label for variant in variants], [path for path, _ in runs])
     for path, config in runs:
         RunFolder(path).check_data(config.data.source, domain.fingerprint(config))
     finished = [
@@ -111,8 +111,8 @@ def _reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "d
     return examples
 
 
-def _column_names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Return the names of the columns: the labels if all differ, else the folders."""
+def _row_names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """Return the names of the rows: the labels if all differ, else the folders."""
     if len(set(labels)) == len(labels):
         return list(labels)
     twice = [str(path) for path, times in Counter(paths).items() if times > 1]

@@ -1,13 +1,16 @@
 """``r2mae theory advise DATA``: advise on mask ratios for masked linear regression on data, by the closed formula."""
 
+import sys
 import textwrap
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from r2mae.cli.parsing import loading
-from r2mae.cli.theory_risk import check_folder, user_errors
 from r2mae.errors import UserError
 from r2mae.fields import Range, Size, argument, check_fields, option
 
@@ -40,8 +43,6 @@ class Options:
         Hidden entries are zero, have the feature's mean, or have it and kept ones are divided by the kept share.
     directions : int
         Number of leading directions.
-    tolerance : float
-        Excess normalised risk that is regarded as zero.
     raw : bool
         Do not standardise the features (slower).
     max_features : int, optional
@@ -62,7 +63,6 @@ class Options:
     missing: tuple[float, ...] = option((0.0, 0.0), metavar="LOW HIGH")
     fill: Literal["zeros", "mean", "rescaled"] = "mean"
     directions: Size = 20
-    tolerance: Annotated[float, Range(above=0, below=1)] = 0.05
     raw: bool = False
     max_features: _AtLeastTwo | None = None
     out: str | None = option(None, metavar="DIR")
@@ -75,7 +75,8 @@ def run(options: Options) -> int:
     missing = options.missing
     if not (len(missing) == 2 and 0 <= missing[0] <= missing[1] < 1):
         raise UserError("--missing must be two shares, LOW and HIGH, of at least 0 and below 1, for example 0.1 0.9")
-    check_folder(options.out)
+    if options.out is not None and any(part.is_file() for part in (Path(options.out), *Path(options.out).parents)):
+        raise UserError(f"--out {options.out}: a part of it is a file: give another folder")
     with loading("scientific libraries"):
         import numpy as np
 
@@ -99,7 +100,6 @@ def run(options: Options) -> int:
             cov,
             n,
             directions=options.directions,
-            tolerance=options.tolerance,
             ratios=np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100,
             masks=options.epochs or 1,
             inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", rows.Range(*missing), mean),
@@ -116,3 +116,16 @@ def run(options: Options) -> int:
     print(wrapped(text["paragraph"]), *(wrapped(f"Caution: {caution}") for caution in cautions), sep="\n")
     print(f"figure and tables are in {out}")
     return 0
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Within the block, raise exceptions of the theory as :class:`UserError`, and print its warnings as notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        except (ValueError, ArithmeticError) as error:
+            raise UserError(str(error)) from None
+    for note in dict.fromkeys(str(one.message) for one in caught):
+        print(f"note: {note}", file=sys.stderr)

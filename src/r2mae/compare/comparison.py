@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.metrics import Metric
@@ -33,9 +31,6 @@ class Comparison:
         in the order of display: by label, then by seed.
     curves : DataFrame
         Training curves, thinned to means over windows: label, seed, step, loss, validation_loss.
-    ratios : mapping of label to ndarray
-        The ratios drawn in the first seed's run, one per step; for variants in `by_sample` quantiles of the
-        distribution.
     reconstructions : mapping of label to Examples
         The same masked examples, completed by each variant's model of the first seed; empty if the domain has none.
     config, environment : mapping
@@ -45,7 +40,7 @@ class Comparison:
     items : mapping of (label, seed) to ItemScores
         Scores of single test items, for the runs that have some.
     by_sample : tuple of str
-        The variants that draw a ratio for every sample. Their runs record only the mean of each step.
+        The variants that draw a ratio for every sample.
     unread : tuple of str
         Sentences about run files that could not be read, without the period.
     looks : mapping of label to int
@@ -57,7 +52,6 @@ class Comparison:
     metrics: tuple[Metric, ...]
     table: "pd.DataFrame"
     curves: "pd.DataFrame"
-    ratios: Mapping[str, np.ndarray] = field(default_factory=dict)
     reconstructions: Mapping[str, Examples] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)

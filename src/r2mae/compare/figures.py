@@ -24,7 +24,7 @@ from r2mae.compare.analysis import Analysis, fixed_labels, scores_by_seed
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.pictures import draw_pictures
 from r2mae.compare.style import figure_style, save_figure, svg
-from r2mae.compare.wording import CONFIDENCE, listing, number, sentence_case
+from r2mae.compare.wording import CONFIDENCE, number, sentence_case
 from r2mae.evaluation.metrics import Metric, metrics_by_ratio
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.masking.schemes import scheme_kind, scheme_names
@@ -79,15 +79,6 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
         caption = f"Reconstructions by the first seed's models of images with {one.ratio:.0%} of pixels masked."
         draw = partial(draw_pictures, examples, title=_title(comparison))
         figures.append(NamedFigure("reconstructions", "Reconstructions", caption, draw))
-    if any(len(ratios) for ratios in comparison.ratios.values()):
-        caption = "Share of the first seed's optimiser steps by mask ratio. A single line is a single ratio."
-        if comparison.by_sample:
-            verb = "draws" if len(comparison.by_sample) == 1 else "draw"
-            caption += (
-                f" {listing(comparison.by_sample)} {verb} a ratio for every sample: the figure shows the distribution "
-                "over samples."
-            )
-        figures.append(NamedFigure("drawn_ratios", "Mask ratios drawn", caption, partial(drawn_ratios, comparison)))
     return figures
 
 
@@ -389,41 +380,6 @@ def lines_with_bands(comparison: Comparison, panels: Sequence[Panel]) -> Figure:
         axes.set_xlabel(panels[-1].x_label)
         handles = [Line2D([], [], color=colours[label], ls=dashes[label], label=label) for label in labels]
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
-    return figure
-
-
-def drawn_ratios(comparison: Comparison) -> Figure:
-    """Draw the ratios of the first seed's run: a histogram per label, one line for a single ratio.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        Its `ratios`.
-    """
-    colours, columns = colours_of(comparison), 4
-    labels = [label for label in comparison.labels if len(comparison.ratios.get(label, ()))]
-    lines = (len(labels) + columns - 1) // columns
-    with figure_style():
-        figure = Figure(figsize=(WIDTH, 0.7 + 1.25 * lines), layout="constrained")
-        grid = figure.subplots(lines, columns, squeeze=False, sharex=True)
-        for index, axes in enumerate(grid.flat):
-            axes.set_yticks([])
-            axes.spines["left"].set_visible(False)
-            if index >= len(labels):
-                axes.set_visible(False)
-                continue
-            label = labels[index]
-            ratios = np.asarray(comparison.ratios[label], dtype=float)
-            if np.ptp(ratios) < 1e-9:
-                axes.axvline(ratios[0], color=colours[label], lw=3)
-            else:
-                # A hair below round numbers, so that a grid's ratios fall into a bin whatever their last bit.
-                axes.hist(ratios, bins=np.linspace(0, 1.025, 42) - 1e-6, histtype="stepfilled", color=colours[label])
-            axes.set_title(label, fontsize=10)
-            axes.tick_params(labelbottom=index + columns >= len(labels))
-        grid[0, 0].set_xlim(-0.02, 1.02)
-        grid[0, 0].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        figure.supxlabel("mask ratio", fontsize=10)
     return figure
 
 

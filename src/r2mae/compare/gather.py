@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.measure import scores_of
@@ -21,7 +20,7 @@ from r2mae.domains.lookup import domain_of_run
 from r2mae.environment import environment
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
-from r2mae.masking.ratios import Uniform
+from r2mae.masking.ratios import is_per_sample
 from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, read_initial_weights
@@ -31,13 +30,12 @@ from r2mae.training.saving import load_model
 from r2mae.training.scheme import SchemeSpec
 
 _POINTS = 200  # of a training curve
-_QUANTILES = 20_000  # evenly spaced quantiles that represent the ratios of all samples
 
 
 def gather(
     runs: Sequence[SweepRun], domain: Domain, base: RunConfig, extra: Mapping[str, Any], *, examples: bool = True
 ) -> Comparison:
-    """Return the comparison of finished runs: scores, curves and ratios, and with `examples` their reconstructions."""
+    """Return the comparison of finished runs: scores and curves, and with `examples` their reconstructions."""
     ordered = ordered_runs(runs)
     trained = [run for run in ordered if not run.variant.baseline]
     finished = Counter(run.seed for run in trained)  # examples are compared within the seed of most variants
@@ -52,8 +50,7 @@ def gather(
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
         curves=pd.concat(map(_curve, trained), ignore_index=True),  # thinned: label, seed, step, losses
-        ratios={run.variant.label: _drawn_ratios(run) for run in shown},
-        by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run) is not None),
+        by_sample=tuple(run.variant.label for run in shown if is_per_sample(run.variant.config.scheme.make().ratio)),
         reconstructions=found or {},
         config={
             **_config_fields(base),
@@ -106,23 +103,6 @@ def _previous_config(out: Path) -> dict[str, Any]:
     except (UserError, OSError, AttributeError):
         return {}
     return config if isinstance(config, dict) else {}
-
-
-def _per_sample_ratios(run: SweepRun) -> Uniform | None:
-    """Return the distribution of a run's ratios if every sample has its own ratio; else None."""
-    ratio = run.variant.config.scheme.make().ratio
-    return ratio if isinstance(ratio, Uniform) and ratio.per == "sample" else None
-
-
-def _drawn_ratios(run: SweepRun) -> Float[np.ndarray, " ratios"]:
-    """Return the ratios of a run's steps, or quantiles of their distribution.
-
-    Quantiles are for schemes with a ratio for every sample: runs do not record the ratios of samples.
-    """
-    ratio = _per_sample_ratios(run)
-    if ratio is not None:
-        return ratio.quantile((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
-    return np.asarray(metrics_of(run)["ratio"].to_numpy(), dtype=np.float64)
 
 
 def _config_fields(base: RunConfig) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Pictures of examples side by side: originals, masked, and reconstructed by models (Figs. 8 and 9 of the paper)."""
 
-import textwrap
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -12,13 +10,9 @@ from r2mae.compare.style import figure_style
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
 
-Along = Literal["rows", "columns"]
-
 _WIDTH = 6.4  # inches at most
 _CELL = 0.75  # inches of an image at most
-_NAMES, _TITLE = 1.3, 0.3  # inches for names of rows, and for a title
-_EDGE = 0.1  # inches next to and below columns
-_LETTER, _LINE = 0.085, 0.17  # inches of a letter, and of a line
+_LETTER, _TITLE = 0.085, 0.3  # inches of a letter of a row's name, and for a title
 _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 
 
@@ -46,16 +40,13 @@ def check_alike(examples: Mapping[str, Examples]) -> None:
             )
 
 
-def draw_pictures(examples: Mapping[str, Examples], *, along: Along = "rows", title: str = "") -> Figure:
-    """Draw original, masked and completed images.
+def draw_pictures(examples: Mapping[str, Examples], *, title: str = "") -> Figure:
+    """Draw rows of images: the originals, what is masked, and those of each model.
 
     Parameters
     ----------
     examples : mapping of label to Examples
         Of at least one model, all of the same masked images; numbers below 0 and above 1 are cut off.
-    along : {"rows", "columns"}
-        Originals, masked images and the images of each model are rows, and the examples are columns; or the other way
-        round, as in the paper's Figs. 8 and 9.
     title : str
         Above the images.
 
@@ -68,45 +59,21 @@ def draw_pictures(examples: Mapping[str, Examples], *, along: Along = "rows", ti
     one, predictions = next(iter(examples.values())), [each.prediction for each in examples.values()]
     names = ["original", f"{one.ratio:.0%} hidden", *examples]
     stack = np.stack(list(map(_thumbnails, (one.original, one.masked, *predictions))))
-    mosaic, (down, right) = _mosaic(stack if along == "rows" else stack.swapaxes(0, 1))
+    mosaic, (down, right) = _mosaic(stack)
     tall, wide = mosaic.shape[:2]
-    left = _NAMES if along == "rows" else 2 * _EDGE
     with figure_style():
-        scale = min((_WIDTH - left) / wide, _CELL / max(down, right))
-        shown, turned, above = _above(names, right * scale) if along == "columns" else (names, False, 0.1)
-        above += _TITLE * bool(title)
-        width, height = left + wide * scale, above + tall * scale
-        if along == "columns":  # in inches: the layout leaves no room for names above a grid of fixed proportions
-            figure = Figure(figsize=(width, height + _EDGE))
-            place = (left / 2 / width, _EDGE / (height + _EDGE), wide * scale / width, tall * scale / (height + _EDGE))
-            axes = figure.add_axes(place)
-        else:
-            figure = Figure(figsize=(width, height), layout="constrained")
-            axes = figure.add_subplot()
+        left = 0.3 + _LETTER * max(map(len, names))
+        scale = min(max(_WIDTH - left, _WIDTH / 2) / wide, _CELL / max(down, right))
+        height = 0.2 + _TITLE * bool(title) + tall * scale
+        figure = Figure(figsize=(left + wide * scale, height), layout="constrained")
+        axes = figure.add_subplot(anchor="E")
         axes.imshow(mosaic, interpolation="none", aspect="equal")
-        step = down if along == "rows" else right
-        places = [step * line + (step - 1) / 2 for line in range(len(names))]
         axes.set_xticks([])
-        axes.set_yticks([])
-        if along == "rows":
-            axes.set_yticks(places, shown)
-        else:
-            axes.xaxis.tick_top()
-            axes.set_xticks(places, shown, rotation=90 if turned else 0)
-            axes.tick_params(pad=4)
+        axes.set_yticks([down * line + (down - 1) / 2 for line in range(len(names))], names)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_title(title)
     return figure
-
-
-def _above(names: list[str], width: float) -> tuple[list[str], bool, float]:
-    """Return names that fit above columns of so many inches, in lines or turned, and the inches that they take."""
-    broken = [textwrap.wrap(name, max(1, int(width / _LETTER)), break_long_words=False) or [""] for name in names]
-    lines = max(map(len, broken))
-    if lines <= 3 and all(len(line) * _LETTER <= width for name in broken for line in name):
-        return ["\n".join(name) for name in broken], False, 0.1 + lines * _LINE
-    return names, True, 0.1 + max(map(len, names)) * _LETTER
 
 
 def _thumbnails(

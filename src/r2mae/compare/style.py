@@ -117,27 +117,12 @@ def write_figure(figure: Figure, path: str | Path) -> None:
         file.write(png(figure) if suffix == ".png" else figure_bytes(figure, suffix))
 
 
-def check_suffix(path: str | Path, option: str = "--figure", *, example: str = "figure") -> str:
-    """Return the suffix of a figure's file in lower case.
-
-    Parameters
-    ----------
-    path : str or Path
-        File of the figure.
-    option : str
-        The option that gave the path, for the hint of the error.
-    example : str
-        Name of the file in the hint if `path` has none.
-
-    Raises
-    ------
-    UserError
-        For a suffix that is not in :data:`FIGURE_FILES`.
-    """
+def check_suffix(path: str | Path) -> str:
+    """Return the suffix of a figure's file, in lower case; refuse one that is not in :data:`FIGURE_FILES`."""
     path = Path(path)
     if path.suffix.lower() not in FIGURE_FILES:
         raise UserError(
             f"figures are written as {', '.join(FIGURE_FILES[:-1])} or {FIGURE_FILES[-1]}, not "
-            f"{path.suffix or 'without a suffix'!r}: {option} {path.stem or example}{FIGURE_FILES[0]}"
+            f"{path.suffix or 'without a suffix'!r}: -o {path.stem or 'figure'}{FIGURE_FILES[0]}"
         )
     return path.suffix.lower()

@@ -1,6 +1,5 @@
-"""Figures and tables of risk curves: of the formula, of a simulation next to it, and of the advice on data."""
+"""The figure and the tables of the advice on mask ratios for data."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,66 +9,16 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from rich.text import Text
 
-from r2mae.compare.style import BLUE, GREEN, ORANGE, VERMILION, figure_style, save_figure
-from r2mae.files import atomic_write, write_json, write_rows
-from r2mae.terminal import print_table
+from r2mae.compare.style import BLUE, VERMILION, figure_style, save_figure
+from r2mae.files import atomic_write, write_json
 from r2mae.theory.advise import Advice
-from r2mae.theory.problem import Problem, range_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LINES: dict[str, dict[str, Any]] = {
-    "bias": {"color": GREEN, "ls": "--", "lw": 1.5},
-    "variance": {"color": ORANGE, "ls": "-.", "lw": 1.5},
-    "risk": {"color": BLUE, "lw": 2},
-    "formula": {"color": BLUE, "lw": 2},
-}
 _LONGEST = 28  # letters of a name in a title
 _GREY = "#808080"
-_TOP = 3.0  # upper end of the axis if the risk diverges, so that the rest of the curve stays visible
-
-
-def risk_figure(problem: Problem, rows: Sequence[Mapping[str, Any]], null: float) -> Figure:
-    """Draw risk, bias and variance over the mask ratio; or the formula's risk below simulated risks.
-
-    Parameters
-    ----------
-    problem : Problem
-    rows : sequence of mapping
-        Of :func:`~r2mae.theory.problem.risk_rows` or :func:`~r2mae.theory.problem.simulation_rows`.
-    null : float
-        The risk of predicting zero, over which risks are drawn.
-    """
-    ratios, fixed, peak = problem.fixed, len(problem.fixed), problem.peak
-    names = [name for name in (*_LINES, "sd") if name in rows[0]]
-    curves = {name: np.array([row[name] for row in rows]) / null for name in names}
-    shown = [name for name in names if name != "sd" and not (name == "risk" and "sd" in curves)]
-    risk, best = curves["risk"][:fixed], int(np.argmin(curves["risk"][:fixed]))
-    with figure_style():
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-        axes = figure.add_subplot(title=problem.title, xlabel="mask ratio")
-        for name in shown:
-            _plot(axes, ratios, curves[name][:fixed], peak, label=name, **_LINES[name])
-        if "sd" in curves:
-            deviation = curves["sd"][:fixed]
-            label = "simulation, mean ± sd" if np.isfinite(deviation).any() else "simulation"
-            bars: dict[str, Any] = {"fmt": "o", "ms": 4, "lw": 1, "capsize": 2, "color": "#333333", "zorder": 3}
-            axes.errorbar(ratios, risk, np.nan_to_num(deviation), label=label, **bars)
-        elif np.isfinite(risk[best]):
-            label = f"best ratio, {ratios[best]:.4g}"
-            axes.plot(ratios[best], risk[best], "o", ms=7, color=BLUE, mec="white", zorder=4, label=label)
-        if problem.range is not None:
-            ends, at = [problem.range.low, problem.range.high], [curves["risk"][-1]] * 2
-            label = range_label(problem.range)
-            axes.plot(ends, at, color=VERMILION, lw=3, solid_capstyle="butt", zorder=4, label=label)
-        values = np.concatenate([*(curves[name][:fixed] for name in shown), risk, [1.0]])
-        finite = values[np.isfinite(values)]
-        _finish(axes, min(1.05 * float(finite.max()), max(_TOP, 3 * float(np.median(finite)))), peak)
-        _add_legend(figure, ncols=3)
-    return figure
 
 
 def advice_figure(advice: Advice, title: str, *, holds: bool = True) -> Figure:
@@ -81,9 +30,9 @@ def advice_figure(advice: Advice, title: str, *, holds: bool = True) -> Figure:
     title : str
         Name of the data.
     holds : bool
-        Whether such advice was right on similar data; if not, no range and no best ratio are marked.
+        Whether such advice was right on similar data; if not, no best ratio is marked.
     """
-    lead, features, chosen = advice.directions, advice.features, advice.suggested
+    lead, features = advice.directions, advice.features
     with figure_style():
         figure = Figure(figsize=(6.4, 6.4), layout="constrained")
         figure.suptitle(f"{title}: masked linear regression, n = {advice.n:,}, d = {advice.d:,}", x=0.02, ha="left")
@@ -98,10 +47,7 @@ def advice_figure(advice: Advice, title: str, *, holds: bool = True) -> Figure:
             if holds:
                 best = lead.ratio_of_lowest(curve)
                 axes.axvline(best, color=VERMILION, lw=1.2, ls="--", label=f"best for the mean {name}, {best:.2f}")
-            if holds and chosen is not None:
-                marked: dict[str, Any] = {"color": VERMILION, "alpha": 0.2, "lw": 0}
-                axes.axvspan(chosen.low, chosen.high, label="range for linear regression", **marked)
-            _finish(axes, 1.3, advice.peak)
+            _finish(axes, advice.peak)
         top.set_title("leading directions, dark to bright", fontsize=10)
         bottom.set_title("each feature from the others", fontsize=10)
         bottom.set_xlabel("mask ratio")
@@ -121,12 +67,12 @@ def _plot(
     axes.plot(ratios, values, marker=marker, **style)
 
 
-def _finish(axes: "Axes", top: float, peak: float | None) -> None:
+def _finish(axes: "Axes", peak: float | None) -> None:
     """Add the risk of predicting zero and the peak, and set up both axes."""
     axes.axhline(1, color=_GREY, lw=1, ls=":", zorder=1, label="predicting zero")
     if peak is not None:
         axes.axvline(peak, color=_GREY, lw=0.8, zorder=1, label="as many rows as features")
-    axes.set(xlim=(0, 1), ylim=(0, top), xticks=np.arange(0, 1.01, 0.1), ylabel="risk / risk of predicting zero")
+    axes.set(xlim=(0, 1), ylim=(0, 1.3), xticks=np.arange(0, 1.01, 0.1), ylabel="risk / risk of predicting zero")
     axes.grid()
 
 
@@ -135,26 +81,6 @@ def _add_legend(figure: Figure, **style: Any) -> None:
     named = [axes.get_legend_handles_labels() for axes in figure.axes]
     handles = {label: handle for pair in named for handle, label in zip(*pair, strict=True)}
     figure.legend(handles.values(), handles, loc="outside lower center", **style)
-
-
-def print_curve(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the rows of a risk curve as a table, with the lowest risk in bold."""
-    lowest = min(row["risk"] for row in rows)
-    cells = [[Text(_number(cell), "bold" if row["risk"] == lowest else "") for cell in row.values()] for row in rows]
-    print_table([heading.replace("_", " ") for heading in rows[0]], cells, numbers=True)
-
-
-def _number(value: str | float) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if math.isnan(value) else f"{value:.4g}"
-
-
-def write_curve(problem: Problem, rows: Sequence[Mapping[str, Any]], null: float, out: Path) -> None:
-    """Write ``risk.csv`` and the figure ``risk`` to a folder; for the rows of a simulation, ``simulation`` instead."""
-    name = "simulation" if "formula" in rows[0] else "risk"
-    write_rows(out / f"{name}.csv", rows, list(rows[0]))
-    save_figure(risk_figure(problem, rows, null), out, name)
 
 
 def write_advice(out: Path, data: str, features: Sequence[str], advice: Advice, text: Mapping[str, Any]) -> None:

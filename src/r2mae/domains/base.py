@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r2mae.domains.options import NPZ, CommandLine, Exporter, FigureColumns
+from r2mae.domains.options import NPZ, CommandLine, Exporter
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from torch import nn
 
     from r2mae.catalogue import PublicSet
@@ -92,14 +91,6 @@ class Domain:
 
         Without `ratio`, the domain's default ratio is hidden.
         """
-        return None
-
-    def figure_columns(self, config: Any) -> FigureColumns:
-        """Return how a figure treats the columns of `embed`: by default all but `split` (training or test)."""
-        return FigureColumns(omitted=("split",))
-
-    def annotations(self, source: str) -> "pd.DataFrame | None":
-        """Return the annotations of data, a row for each sample that `embed` embeds; None if there are none."""
         return None
 
     def load_other_data(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:

@@ -171,22 +171,6 @@ NPZ = Exporter(".npz", _write_npz, replaces=True)
 
 
 @dataclass(frozen=True)
-class FigureColumns:
-    """How a figure of embeddings treats columns.
-
-    Parameters
-    ----------
-    numbers : tuple of str
-        Numeric columns, which may be stored as text.
-    omitted : tuple of str
-        Columns drawn only on request, such as names that are unique to each row.
-    """
-
-    numbers: tuple[str, ...] = ()
-    omitted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class CommandLine:
     """Everything that a domain declares for the command line; the domain lacks what is omitted.
 

@@ -11,8 +11,6 @@ from scipy import stats
 
 _MIN_EQUAL_DIFFERENCES = 10  # fewer equal differences are no evidence: scores in coarse steps may be equal by chance
 _ROUNDING = 1e-12  # a mean below this fraction of the largest value is rounding error
-CEILING = 0.95
-"""A set is at its ceiling if every variant has this share of the highest possible score; 0.05 is left to gain."""
 AVERAGE_SCORE = "average score"
 AVERAGE_RANK = "average rank"
 
@@ -192,27 +190,6 @@ def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
         raise ValueError("best_fixed needs two or more seeds: the ratio for a seed is chosen on the others")
     scores, chosen = _leave_one_seed_out(table, up=higher_is_better)
     return BestFixed(scores, chosen, _pseudo_values(table, scores, up=higher_is_better))
-
-
-def at_ceiling(means: Any, *, highest: float = 1.0) -> bool:
-    """Return whether a set of data is at its ceiling: every variant's mean score is :data:`CEILING` of the highest.
-
-    Such a set tells nothing of how much a variant can gain, and its small errors would give it most of the weight in an
-    average over sets. The rule is about levels, not about differences, so it favours no variant.
-
-    Parameters
-    ----------
-    means : array-like, shape (n_variants,)
-        Mean score of each variant on the set; of the score higher is better.
-    highest : float
-        The highest possible score.
-
-    Raises
-    ------
-    ValueError
-        If there are no means, or some are not finite.
-    """
-    return bool(finite_array(means, "means", ndim=1).min() >= CEILING * highest)
 
 
 def rank_table(scores: pd.DataFrame, higher_is_better: Mapping[str, bool]) -> pd.DataFrame:

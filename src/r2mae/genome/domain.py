@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import check_transformer_step
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, as_in_run
+from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, ModelFormat, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument, option
@@ -394,10 +394,6 @@ class GenomeDomain(Domain):
         store = _store_of(config)
         windows = windows_of(store, config, Intervals.everywhere(store.layout), architecture["species"])
         return config, GenomeData(store, windows, None, windows, dict(architecture))
-
-    def figure_columns(self, config: GenomeConfig) -> FigureColumns:
-        """Return the columns of a figure: starts and repeats are numbers."""
-        return FigureColumns(numbers=("starts", "repeats"), omitted=("split",))
 
     def embed(
         self,

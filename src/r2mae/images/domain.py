@@ -122,7 +122,7 @@ class ImagesDomain(Domain):
         embedding=Embedding(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
-            examples=("runs/digits digits -o digits.npz --figure umap.svg",),
+            examples=("runs/digits digits -o digits.npz",),
         ),
         baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,

@@ -39,21 +39,19 @@ def _dynamic(
 
 
 @register("mdlm", colour="#009e73")
-def _mdlm(sampling: _Sampling = "independent", per: _Per = "batch", strata: int = 16) -> Scheme:
+def _mdlm(sampling: _Sampling = "independent", per: _Per = "batch") -> Scheme:
     """p ~ U(0, 1) for every mini-batch, as in masked diffusion language models."""
     from r2mae.masking.ratios import Uniform
 
-    return Scheme("mdlm", Uniform(0.0, 1.0, sampling, per, strata))
+    return Scheme("mdlm", Uniform(0.0, 1.0, sampling, per))
 
 
 @register("r2mae", colour="#d55e00")
-def _r2mae(
-    low: float, high: float, sampling: _Sampling = "independent", per: _Per = "batch", strata: int = 16
-) -> Scheme:
+def _r2mae(low: float, high: float, sampling: _Sampling = "independent", per: _Per = "batch") -> Scheme:
     """p ~ U(low, high) for every mini-batch."""
     from r2mae.masking.ratios import Uniform
 
-    return Scheme("r2mae", Uniform(low, high, sampling, per, strata))
+    return Scheme("r2mae", Uniform(low, high, sampling, per))
 
 
 @register("r2mae-dynamic", colour="#e69f00")

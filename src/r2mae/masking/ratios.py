@@ -17,6 +17,7 @@ from r2mae.masking.keys import Key, permutation, uniforms
 Nodes = tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
 """Ratios and their weights, which sum to 1."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(9)
+_STRATA = 16  # steps in a block of stratified draws
 
 
 @runtime_checkable
@@ -78,14 +79,11 @@ class Uniform:
     low, high : float
         The range, within [0, 1].
     sampling : {"independent", "stratified"}
-        "stratified" divides the range into equal parts, and draws once in each. With ``per="batch"``, a block of
-        `strata` consecutive steps has one draw in each of `strata` parts, in an order keyed by the run. With
-        ``per="sample"``, an optimiser step of B samples has one sample in each of B parts. A single draw is still
-        U(low, high).
+        "stratified" divides the range into equal parts, and draws once in each. With ``per="batch"``, a block of 16
+        consecutive steps has one draw in each of 16 parts, in an order keyed by the run. With ``per="sample"``, an
+        optimiser step of B samples has one sample in each of B parts. A single draw is still U(low, high).
     per : {"batch", "sample"}
         One ratio per mini-batch (the paper), or one for every sample (see :func:`draw`).
-    strata : int
-        Length of a block of stratified draws; ``per="sample"`` has as many as a step has samples.
     rows : int, optional
         Samples of an optimiser step, set by :meth:`with_rows`; for ratios stratified per sample only.
     """
@@ -94,7 +92,6 @@ class Uniform:
     high: float
     sampling: Literal["independent", "stratified"] = "independent"
     per: Literal["batch", "sample"] = "batch"
-    strata: int = 16
     rows: int | None = None
 
     def __post_init__(self) -> None:
@@ -103,8 +100,6 @@ class Uniform:
             raise ValueError(f"sampling must be 'independent' or 'stratified', not {self.sampling!r}")
         if self.per not in ("batch", "sample"):
             raise ValueError(f"per must be 'batch' or 'sample', not {self.per!r}")
-        if self.strata < 1:
-            raise ValueError(f"strata must be 1 or more, not {self.strata}")
         if self.rows is not None and not (self.stratified_per_sample and self.rows >= 1):
             raise ValueError(f"rows are for ratios stratified per sample, and must be 1 or more, not {self.rows}")
 
@@ -116,8 +111,8 @@ class Uniform:
         """Return the draw of this step; for one ratio per sample use :func:`draw`."""
         u = key.fold(step).uniform()
         if self.scheduled:
-            block, position = divmod(step, self.strata)
-            u = (permutation(key.fold("strata", block), self.strata)[position] + u) / self.strata
+            block, position = divmod(step, _STRATA)
+            u = (permutation(key.fold("strata", block), _STRATA)[position] + u) / _STRATA
         return float(self.low + (self.high - self.low) * u)
 
     def with_rows(self, rows: int) -> "Uniform":

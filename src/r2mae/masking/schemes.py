@@ -170,9 +170,6 @@ SCHEME_OPTIONS: Mapping[str, CommonOption] = {
         "One random ratio per mini-batch (the paper), or one per sample. Per-sample ratios weight samples by their "
         "number of hidden entries; with stratified sampling, as in r2mae-per-sample, all samples have equal weight.",
     ),
-    "strata": CommonOption(
-        int, "Consecutive steps over which stratified sampling covers the range. By default 16.", 1, 10_000
-    ),
     "decay": CommonOption(
         float | Literal["auto"],
         "λ of a falling ratio, per step or epoch; auto: the value that reaches low at the end.",
@@ -341,11 +338,6 @@ def scheme_kind(name: str) -> SchemeKind:
     return _REGISTRY[name]
 
 
-def scheme_takes(name: str) -> tuple[str, ...]:
-    """Return the options that the scheme takes; its own are last."""
-    return scheme_kind(name).options
-
-
 def option_not_taken(option: str, names: Sequence[str]) -> str:
     """Return the error line for an option that none of these schemes takes; it names the schemes that take it."""
     takers = [name for name in scheme_names() if option in _REGISTRY[name].options]
@@ -433,11 +425,6 @@ def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 def _without_effect(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the options that others make idle, with the error for a user who gave one."""
-    idle = {}
-    if "strata" in options and options["sampling"] != "stratified":
-        idle["strata"] = "strata are the parts of stratified sampling: add --sampling stratified, or omit strata"
-    elif "strata" in options and options["per"] == "sample":
-        idle["strata"] = "ratios stratified per sample have as many strata as a step has samples: omit strata"
     if "decay_end" in options and options["decay"] != "auto":
-        idle["decay_end"] = "decay_end has no effect with a given decay: omit one of them"
-    return idle
+        return {"decay_end": "decay_end has no effect with a given decay: omit one of them"}
+    return {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import check_transformer_step
-from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, as_in_run
+from r2mae.domains.options import CommandLine, Embedding, Evaluation, ModelFormat, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import option
@@ -272,10 +272,6 @@ class TextDomain(Domain):
 
         config = _of_corpus(config.replace(data=source, glue=(), glue_probes=()), source, **reading)
         return config, load_data(config, tokenizer=tokenizer_of(architecture), hold_out=False)
-
-    def figure_columns(self, config: TextConfig) -> FigureColumns:
-        """Return the columns of a figure: the documents' beginnings are omitted."""
-        return FigureColumns(omitted=("documents", "split"))
 
     def embed(
         self, config: TextConfig, task: "TokenTask", model: "TokenModel", source: str, **reading: Any

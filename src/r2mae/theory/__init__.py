@@ -3,9 +3,6 @@
 A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those of ``r2mae.masking``.
 """
 
-from typing import TYPE_CHECKING
-
-from r2mae.lazy import lazy_exports
 from r2mae.theory.advise import Advice, advise
 from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
@@ -27,9 +24,6 @@ from r2mae.theory.rows import KeptRows, Range, RatioLike, kept_rows
 from r2mae.theory.sample import from_data
 from r2mae.theory.simulate import Simulation, simulate
 
-if TYPE_CHECKING:
-    from r2mae.theory.estimator import MaskedRidgeless
-
 __all__ = [
     "Advice",
     "ClosedRisk",
@@ -42,7 +36,6 @@ __all__ = [
     "KeptRows",
     "LocalisedWarning",
     "LowRank",
-    "MaskedRidgeless",
     "Range",
     "RatioLike",
     "Risk",
@@ -70,6 +63,3 @@ __all__ = [
     "uniform_direction",
     "uniform_spectrum",
 ]
-
-# MaskedRidgeless is imported on first use: scikit-learn's base classes take longer to import than everything else.
-__getattr__, __dir__ = lazy_exports(__name__, {"estimator": ("MaskedRidgeless",)}, __all__)

@@ -44,8 +44,7 @@ def advice_text(
     kind : str
         "raw" or "standardised" features.
     """
-    lead, features, plateau = advice.directions, advice.features, advice.suggested if holds else None
-    best, drawn = None, None
+    lead, features, best = advice.directions, advice.features, None
     answer = (
         f"Answer: no ratio for pretraining. Such advice failed for networks trained on {FAILED} of {SETS} sets, and "
         f"held in all {HELD} linear fits without nearly empty features"
@@ -67,37 +66,19 @@ def advice_text(
         f"learn {int(lead.learnable.sum())} of {len(lead.variance)} leading directions ({100 * advice.share:.0f} % of "
         f"the variance) and {int(features.learnable.sum()):,} of {advice.d:,} features from the others."
     )
-    if holds:
+    if not holds:
+        answer += "; but these data have features that hardly ever vary (try a smaller --max-features)"
+    else:
         means = {"directions": lead.mean, "features": features.weighted}
         best = {name: {"ratio": lead.ratio_of_lowest(mean), "risk": np.nanmin(mean)} for name, mean in means.items()}
         lowest = (f"{found['risk']:.3f} of the {name} at {found['ratio']:.2f}" for name, found in best.items())
         words += f" The lowest mean risks (1 is predicting zero): {', '.join(lowest)}."
-    if plateau is not None and advice.drawn is not None:
-        within, own = span(plateau.low, plateau.high), lead.best_ratio[lead.learnable]
-        drawn = dict(zip(("directions", "features"), advice.drawn, strict=True))
-        answer += f": for linear regression {within}." if advice.masks == 1 else "."
-        words += (
-            f" The directions' own best ratios are {span(own.min(), own.max())}; at {advice.minimax_ratio:.2f} the "
-            f"worst-served one loses least, {advice.minimax:.3f}, and in the range {within} at most "
-            f"{advice.allowed:.3f}. With a ratio drawn from it for every row, the mean risks are "
-            f"{drawn['directions']:.3f} and {drawn['features']:.3f}. No range in 12,827 trials beat the best "
-            "fixed ratio for one goal: a range helps if that ratio is not known."
-        )
-    elif holds:
-        answer += (
-            "; but here no direction can be learned"
-            f"{': no ratio for linear regression either' if advice.masks == 1 else ''}."
-        )
-    elif advice.masks > 1:
-        answer += "; but these data have features that hardly ever vary (try a smaller --max-features)."
-    else:
-        answer += (
-            "; these data have such features: no ratio for linear regression either (try a smaller --max-features)."
-        )
+        if not lead.learnable.any():
+            answer += "; but here no direction can be learned"
     if advice.peak is not None:
         words += f" The risk diverges near ratio d/n = {advice.peak:.3g}, where kept rows equal features in number."
     return {
-        "answer": answer,
+        "answer": f"{answer}.",
         "caveat": _CAVEAT if advice.masks == 1 else _CAVEAT_MANY,
         "held": {"pretraining": False, "linear_regression": holds},
         "data": data,
@@ -105,18 +86,14 @@ def advice_text(
         "d": advice.d,
         "masks": advice.masks,
         "standardised": kind == "standardised",
-        "tolerance": advice.tolerance,
         "peak": advice.peak,
         "directions": len(lead.variance),
         "learnable_directions": int(lead.learnable.sum()),
         "learnable_features": int(features.learnable.sum()),
         "share_of_variance": advice.share,
-        "minimax": {"excess": advice.minimax, "ratio": advice.minimax_ratio} if holds else None,
         "suggested_for_pretraining": None,
         "ratio_of_many_masks": {"ratio": advice.ratio, "as_good": advice.as_good} if advice.masks > 1 else None,
-        "suggested_for_linear_regression": plateau and {**vars(plateau), "excess": advice.allowed},
         "best_fixed": best,
-        "drawn_for_every_row": drawn,
         "notes": list(notes),
         "cautions": cautions,
         "paragraph": words,

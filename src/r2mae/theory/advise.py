@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from r2mae.theory.copies import MOST_MASKS, check_masks
+from r2mae.theory.copies import check_masks
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 from r2mae.theory.inputs import ZEROS, Inputs
 from r2mae.theory.risk import direction_risk, feature_risk
-from r2mae.theory.rows import Range, RatioLike, check_rows
+from r2mae.theory.rows import check_rows
 
+_LEARNABLE = 0.05  # a target is learnable if its lowest normalised risk is below 1 by more than this
 _PEAK = 0.05  # relative distance of n·p from d within which the divergence dominates the risk
 _SEEN = 20  # a feature should differ from its usual value in at least this many rows
 _SPARSE = 10.0  # kurtosis of a feature that differs from its usual value in about a tenth of the rows; Gaussian: 3
@@ -29,7 +30,7 @@ class Curves:
     variance : array (m,)
         Variance of each target.
     learnable : bool array (m,)
-        Whether the lowest risk is more than the tolerance below 1.
+        Whether the lowest risk is more than 0.05 below 1.
     """
 
     ratios: Float[np.ndarray, " P"]
@@ -69,7 +70,7 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """The formula's advice on the ratio.
+    """What the formula says of ratios.
 
     Attributes
     ----------
@@ -79,8 +80,6 @@ class Advice:
         Number K of masks of each row; inf for many.
     inputs : Inputs
         How hidden entries are filled, and what is missing in use.
-    tolerance : float
-        Excess normalised risk that counts as zero.
     peak : float or None
         The ratio d/(n·K) at which the ridgeless risk diverges (peaks, for K > 1), if it is below 1.
     directions : Curves
@@ -89,32 +88,16 @@ class Advice:
         Each feature from all the others.
     share : float
         Fraction of the variance in the leading directions.
-    minimax, minimax_ratio : float
-        The least worst excess of any ratio, and that ratio (the minimax regret).
-    allowed : float
-        Worst excess on the plateau: max(tolerance, minimax + tolerance/2).
-    suggested : Range or None
-        For linear regression, the plateau: the ratios around `minimax_ratio` whose worst excess is at most `allowed`;
-        None if no direction is learnable.
-    drawn : (float, float) or None
-        Mean risk of the directions, and variance-weighted mean risk of the features, if each row draws its own ratio
-        from the range (R²MAE in the linear model); for zeros in data with a mean, with many masks.
     """
 
     n: int
     d: int
     masks: float
     inputs: Inputs
-    tolerance: float
     peak: float | None
     directions: Curves
     features: Curves
     share: float
-    minimax: float
-    minimax_ratio: float
-    allowed: float
-    suggested: Range | None
-    drawn: tuple[float, float] | None
 
     @property
     def ratio(self) -> float:
@@ -126,7 +109,10 @@ class Advice:
         """The ratios around `ratio` whose weighted risk of the features is at most 5 % above the lowest."""
         curve, ratios = self.features.weighted, self.features.ratios
         lowest = int(np.nanargmin(curve))
-        return _around(ratios, ~(curve <= 1.05 * curve[lowest]), lowest)
+        beyond = np.flatnonzero(~(curve <= 1.05 * curve[lowest]))
+        place = int(np.searchsorted(beyond, lowest))
+        ends = np.concatenate(([-1], beyond, [len(ratios)]))
+        return float(ratios[ends[place] + 1]), float(ratios[ends[place + 1] - 1])
 
 
 def advise(
@@ -134,18 +120,16 @@ def advise(
     n: int,
     *,
     directions: int = 20,
-    tolerance: float = 0.05,
     ratios: Float[np.ndarray, " P"] | None = None,
     masks: float = 1,
     inputs: Inputs = ZEROS,
 ) -> Advice:
-    """Recommend mask ratios for masked linear regression, by the formula of :func:`~r2mae.theory.risk`.
+    """Return the risk of masked linear regression over the mask ratio, by the formula of :func:`~r2mae.theory.risk`.
 
     With one mask a row this is not advice for pretraining: it was wrong for the networks that were measured
     (docs/theory/advice.md). A network that is trained for E epochs has K = E masks a row.
 
-    For K = ∞ a range has the risk of one fixed ratio, :func:`~r2mae.theory.effective_ratio`. For few masks it is mostly
-    no better than the best fixed ratio, and helps if that is unknown.
+    For K = ∞ a range has the risk of one fixed ratio, :func:`~r2mae.theory.effective_ratio`.
 
     Parameters
     ----------
@@ -155,9 +139,6 @@ def advise(
         Rows before masking.
     directions : int
         Number of leading eigen-directions; at most the rank of Σ.
-    tolerance : float
-        Excess normalised risk that counts as zero, above 0 and below 1. A target is learnable if its lowest risk is
-        below 1 by more than this.
     ratios : array (P,), optional
         Increasing, in (0, 1); by default 0.02, 0.04, …, 0.98.
     masks : int or inf
@@ -173,8 +154,6 @@ def advise(
     check_rows(n)
     if directions < 1:
         raise ValueError(f"directions must be 1 or more, not {directions}")
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must be above 0 and below 1, not {tolerance:g}")
     grid = np.arange(1, 50) / 50 if ratios is None else np.asarray(ratios, dtype=np.float64)
     if not len(grid) or not ((grid > 0) & (grid < 1)).all() or (np.diff(grid) <= 0).any():
         raise ValueError("ratios must be increasing numbers above 0 and below 1, at least one")
@@ -187,52 +166,25 @@ def advise(
     rank = int((cov.eigenvalues > 1e-10 * cov.eigenvalues[0]).sum())  # below d where data have fewer rows than features
     which = np.arange(min(directions, rank))
 
-    def measure(chosen: list[float | RatioLike]) -> tuple[Float[np.ndarray, "p m"], Float[np.ndarray, "p d"]]:
-        range_of_zeros = inputs.mean is not None and isinstance(chosen[0], Range)
-        many = math.inf if masks > MOST_MASKS or range_of_zeros else masks
-        found = direction_risk(cov, n, chosen, which=which, masks=many, inputs=inputs)
-        return found.normalised, feature_risk(cov, n, chosen, masks=many, inputs=inputs).normalised
-
     def curves(values: Float[np.ndarray, "u m"], variance: Float[np.ndarray, " m"]) -> Curves:
         normalised = np.full((len(grid), values.shape[1]), np.nan)
         normalised[usable] = values
-        return Curves(grid, normalised, variance, values.min(axis=0) < 1 - tolerance)
+        return Curves(grid, normalised, variance, values.min(axis=0) < 1 - _LEARNABLE)
 
-    by_direction, by_feature = measure(list(grid[usable]))
-    lead, features = curves(by_direction, cov.eigenvalues[which]), curves(by_feature, cov.diagonal)
-    worst = np.where(usable, lead.worst_excess, np.inf)
-    lowest = int(np.argmin(worst))
-    minimax = float(worst[lowest])
-    allowed = max(tolerance, minimax + tolerance / 2)
-    suggested: Range | None = None
-    drawn: tuple[float, float] | None = None
-    if lead.learnable.any():
-        beyond = (worst > allowed) | (peak is not None and (grid > peak) != (grid[lowest] > peak))
-        suggested = Range(*_around(grid, beyond, lowest))
-        at, of = measure([suggested])
-        drawn = float(at.mean()), float((of @ (cov.diagonal / cov.diagonal.sum())).item())
+    at = grid[usable]
+    of = direction_risk(cov, n, at, which=which, masks=masks, inputs=inputs)
+    lead = curves(of.normalised, cov.eigenvalues[which])
+    features = curves(feature_risk(cov, n, at, masks=masks, inputs=inputs).normalised, cov.diagonal)
     return Advice(
         n=n,
         d=cov.d,
         masks=masks,
         inputs=inputs,
-        tolerance=tolerance,
         peak=peak,
         directions=lead,
         features=features,
         share=float(cov.eigenvalues[which].sum() / cov.diagonal.sum()),
-        minimax=minimax,
-        minimax_ratio=float(grid[lowest]),
-        allowed=allowed,
-        suggested=suggested,
-        drawn=drawn,
     )
-
-
-def _around(ratios: Float[np.ndarray, " P"], beyond: Bool[np.ndarray, " P"], at: int) -> tuple[float, float]:
-    """Return the ends of the ratios around number `at` that are not `beyond`."""
-    below, above = np.flatnonzero(beyond[:at]), at + np.flatnonzero(beyond[at:])
-    return float(ratios[below.max(initial=-1) + 1]), float(ratios[above.min(initial=len(ratios)) - 1])
 
 
 def caveats(x: Float[np.ndarray, "rows d"], cov: Covariance, n: int) -> tuple[bool, list[str]]:

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -128,7 +128,6 @@ def simulate(
     inputs: Inputs = ZEROS,
     seed: int = 0,
     jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Simulation:
     """Measure the test risk of masked ridgeless regression (section "Reduced linear model", appendix "Simulations").
 
@@ -167,8 +166,6 @@ def simulate(
     jobs : int
         Number of threads. Each stores the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X.
         Linear algebra of the entire process is limited to one thread meanwhile: run one simulation at a time.
-    progress : callable, optional
-        Called with the number of completed repetitions and R.
 
     Returns
     -------
@@ -199,12 +196,9 @@ def simulate(
         null = cov.quadratic(columns)
         cov.sample(1, np.random.default_rng(0))  # factorises the covariance once, before the threads start
         drawn = _draw_design(protocol, 0) if design == "fixed" else None
-        once, results = partial(_run_repetition, protocol, drawn, threading.local()), []
+        once = partial(_run_repetition, protocol, drawn, threading.local())
         with ThreadPoolExecutor(jobs) as pool:  # an error or interrupt cancels repetitions that have not started
-            for found in pool.map(once, range(repetitions)):
-                results.append(found)
-                if progress is not None:
-                    progress(len(results), repetitions)
+            results = list(pool.map(once, range(repetitions)))
     risks, magnitudes, kept = (np.stack(part) for part in zip(*results, strict=True))
     if beta.ndim == 1:
         risks, magnitudes, null = risks[..., 0], magnitudes[..., 0], null[0]
