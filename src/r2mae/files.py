@@ -133,6 +133,15 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(folder: Path) -> None:
+    """Make a folder and a file in it, or raise an OSError; a lock would wait for a place that cannot be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from None
+
+
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Let one process at a time write `path`, whose folder is created if it does not exist.
@@ -144,7 +153,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(path.parent)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         with lock.acquire(timeout=0):

@@ -32,9 +32,9 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     [
         ("data: digits\n", "--config f.yaml mnist", "name the data before the options"),
         ("cls: 1\n", "digits --config f.yaml", "unknown field 'cls'"),
-        ("optimizer: {seed: 5}\n", "digits --config f.yaml", "unknown field optimizer.seed"),
-        ("optimizer: {low: 0.3}\n", "digits --config f.yaml", "unknown field optimizer.low"),
-        ("optimizer: {domain: text}\n", "digits --config f.yaml", "unknown field optimizer.domain"),
+        ("optimizer: {seed: 5}\n", "digits --config f.yaml", "unknown field 'optimizer.seed': did you mean 'seed'?"),
+        ("optimizer: {low: 0.3}\n", "digits --config f.yaml", "unknown field 'optimizer.low'"),
+        ("optimizer: {domain: text}\n", "digits --config f.yaml", "unknown field 'optimizer.domain'"),
         ("model: {source: unet}\n", "digits --config f.yaml", "unknown field 'model.source'"),
         ("patience: 3\n", "digits --config f.yaml", "f.yaml: patience 3 needs a validation loss"),
         ("hidden: 64\n", "digits --config f.yaml --model unet", "f.yaml: hidden belongs to the model 'mlp'"),
