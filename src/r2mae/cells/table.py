@@ -126,9 +126,9 @@ def opened(path: Path) -> Iterator[Any]:
     """Open an .h5ad file or a zarr folder; whatever a library raises in the block becomes one line."""
     try:
         if path.is_dir():
-            from r2mae.zarr_folder import open_zarr
+            import zarr
 
-            yield open_zarr(path)
+            yield zarr.open_group(path, mode="r", use_consolidated=False)
         else:
             import h5py
 
