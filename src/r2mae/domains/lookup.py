@@ -179,9 +179,6 @@ def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":
     return LoadedRun(*load_model(path, domain, device=device, unmasked=True))
 
 
-_PICTURE = ".png"  # the only format of a command's output that a data folder may contain
-
-
 def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> None:
     """Refuse mistakes of runs that can be found without a heavy library.
 
@@ -214,21 +211,9 @@ def check_source(domain: "Domain", config: RunConfig, data: str) -> None:
 
 
 def check_output(domain: "Domain", output: str | Path, data: str) -> None:
-    """Refuse an output that would overwrite the data: their file, or a picture in their folder.
-
-    The name of a set is not a path, even if a folder of that name exists.
-
-    Raises
-    ------
-    UserError
-        If the output would overwrite the data.
-    """
-    output, source = Path(output), Path(data)
-    if data in domain.sets:
-        return
-    check_output_is_not_source(output, source)
-    if output.exists() and output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
-        raise UserError(f"{output}: is a file of {data}, which is read: name another output")
+    """Refuse an output that would overwrite the data. The name of a set is no path, even if such a folder exists."""
+    if data not in domain.sets:
+        check_output_is_not_source(output, data)
 
 
 def open_run(path: Path) -> "tuple[Domain, RunConfig]":
