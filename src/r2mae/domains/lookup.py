@@ -17,7 +17,6 @@ from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.domains.options import Command
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import LoadedRun
 
@@ -111,35 +110,6 @@ def _loadable_domains(names: Iterable[str]) -> "Iterator[Domain]":
 def public_sets() -> "dict[str, PublicSet]":
     """Return the named sets of all domains that can be loaded."""
     return {name: entry for domain in all_domains() for name, entry in domain.sets.items()}
-
-
-def domain_commands() -> dict[str, str]:
-    """Return the help of all domains' commands, by name, without importing the domains of this package."""
-    own = {name: text for domain in BUILT_IN.values() for name, text in domain.commands.items()}
-    others = {
-        command.name: command.help
-        for domain in _loadable_domains(_external_domain_names())
-        for command in domain.command_line.commands
-    }
-    return others | own
-
-
-def domain_command(name: str) -> "tuple[Domain, Command] | None":
-    """Return a command and its domain, or None if no domain has the command.
-
-    Raises
-    ------
-    UserError
-        If a library of the domain is not installed.
-    """
-    own = [domain for domain, entry in BUILT_IN.items() if name in entry.commands]
-    domains = map(get_domain, own) if own else _loadable_domains(_external_domain_names())
-    found = ((domain, command) for domain in domains for command in domain.command_line.commands)
-    return next(((domain, command) for domain, command in found if command.name == name), None)
-
-
-def _external_domain_names() -> list[str]:
-    return [name for name in DOMAINS if name not in BUILT_IN]
 
 
 def domain_of(data: str) -> str | None:

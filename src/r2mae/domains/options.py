@@ -91,12 +91,10 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a domain: ``r2mae NAME ARGUMENT … --OPTION …``.
+    """A command of a domain of this package, which :data:`r2mae.registry.DOMAIN_COMMANDS` lists.
 
     Parameters
     ----------
-    name, help : str
-        The name as typed, of one or several words, and a short help text.
     run : str
         ``module:function``, imported when the command is called. The function takes the given arguments and options as
         keyword arguments. It prints the results, and raises a UserError for users' mistakes.
@@ -108,8 +106,6 @@ class Command:
         These fields.
     """
 
-    name: str
-    help: str
     run: str
     options: type = NoOptions
     config: type | None = None
@@ -191,8 +187,8 @@ class CommandLine:
         Names that ``--baselines`` takes, as text.
     model_formats : tuple of ModelFormat
         Formats of other libraries in which models can be written.
-    commands : tuple of Command
-        The domain's commands.
+    commands : mapping of str to Command
+        The domain's commands, by the name as typed. Other packages add theirs by entry points.
     words : mapping of str to callable
         For completion: a function that returns the names, by the configuration field that takes them.
     example : str
@@ -208,7 +204,7 @@ class CommandLine:
     embedding: Embedding = Embedding()
     baselines: str = ""
     model_formats: tuple[ModelFormat, ...] = ()
-    commands: tuple[Command, ...] = ()
+    commands: Mapping[str, Command] = field(default_factory=dict)
     words: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     example: str = ""
     several: str = ""

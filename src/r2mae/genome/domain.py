@@ -206,17 +206,14 @@ class Export:
     out: str = option(short="-o", metavar="ZARR")
 
 
-_COMMANDS = tuple(
-    Command(name, text, f"r2mae.genome.{function}", options)
-    for name, text, function, options in (
-        ("score-variants", "score variants with a pretrained model", "score:score_command", ScoreVariants),
-        ("logits", "write a pretrained model's logits at each position of a region", "score:logits_command", Logits),
-        ("data alignment build", "make a store of an alignment: MAF, FASTA or zarr", "store.build:build", Build),
-        ("data alignment info", "print the contents of a store, and verify it", "store.build:info", Info),
-        ("data alignment track", "add values for each position to a store", "store.build:track", Track),
-        ("data alignment export", "write a store as a zarr group", "store.build:export", Export),
-    )
-)
+_COMMANDS = {
+    "score-variants": Command("r2mae.genome.score:score_command", ScoreVariants),
+    "logits": Command("r2mae.genome.score:logits_command", Logits),
+    "data alignment build": Command("r2mae.genome.store.build:build", Build),
+    "data alignment info": Command("r2mae.genome.store.build:info", Info),
+    "data alignment track": Command("r2mae.genome.store.build:track", Track),
+    "data alignment export": Command("r2mae.genome.store.build:export", Export),
+}
 
 
 def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> dict[str, Any]:

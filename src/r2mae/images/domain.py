@@ -126,7 +126,7 @@ class ImagesDomain(Domain):
         ),
         baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,
-        commands=(FINETUNE,),
+        commands={"finetune": FINETUNE},
         example="digits",
         several="give a folder that holds them all",
     )
