@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import check_transformer_step
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, ModelFormat, as_in_run
+from r2mae.domains.options import Command, CommandLine, Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument, option
@@ -261,7 +261,7 @@ class GenomeDomain(Domain):
             ),
         ),
         other_data="windows are measured on the whole store",
-        embedding=Embedding(
+        embedding=Offered(
             "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
             "which are adjacent: the remainder at the end of a region has no row",
             options=Regions,
@@ -269,9 +269,9 @@ class GenomeDomain(Domain):
         ),
         model_formats=(
             ModelFormat(
-                "gpn",
-                "a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
-                "r2mae.genome.models.weights:export",
+                name="gpn",
+                help="a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
+                write="r2mae.genome.models.weights:export",
                 examples=("runs/genome --to gpn -o gpn_msa",),
             ),
         ),

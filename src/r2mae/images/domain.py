@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
     CommandLine,
-    Embedding,
     Evaluation,
     ModelFormat,
+    Offered,
     as_in_run,
 )
 from r2mae.errors import UserError
@@ -63,22 +63,22 @@ class Exporting:
 
 _FORMATS = (
     ModelFormat(
-        "transformers",
-        "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
-        "r2mae.images.weights:to_transformers",
+        name="transformers",
+        help="a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
+        write="r2mae.images.weights:to_transformers",
         options=Exporting,
         examples=("runs/vit --to transformers -o vit_mae",),
     ),
     ModelFormat(
-        "timm",
-        "the encoder for timm's VisionTransformer, .safetensors or .pth",
-        "r2mae.images.weights:to_timm",
+        name="timm",
+        help="the encoder for timm's VisionTransformer, .safetensors or .pth",
+        write="r2mae.images.weights:to_timm",
         examples=("runs/vit --to timm -o vit.safetensors",),
     ),
     ModelFormat(
-        "mae",
-        "a checkpoint of the original MAE, .pth",
-        "r2mae.images.weights:to_mae",
+        name="mae",
+        help="a checkpoint of the original MAE, .pth",
+        write="r2mae.images.weights:to_mae",
         options=Exporting,
         examples=("runs/vit --to mae -o mae.pth --encoder",),
     ),
@@ -119,7 +119,7 @@ class ImagesDomain(Domain):
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
         reading=as_in_run(ImagesDataConfig, "resize", "resize_mode", "skip_broken"),
-        embedding=Embedding(
+        embedding=Offered(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz",),
