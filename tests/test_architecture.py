@@ -42,7 +42,7 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             yield node.module or ""
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "lazy_exports")):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             yield from named_by(node)
 
 
