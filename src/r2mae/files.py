@@ -108,7 +108,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file as :func:`atomic_path`, with mode "w" for text (UTF-8, LF line ends) or "wb" for bytes."""
     # File names may contain bytes that are not valid UTF-8; tables and reports show them escaped.
-    text = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
     with atomic_path(path) as temporary, temporary.open(mode, **text) as file:
         yield file
 

@@ -139,9 +139,9 @@ def _table(path: Path) -> Matrix:
 
     with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
         frame = pd.read_csv(path, sep="," if path.suffix.lower() == ".csv" else "\t", low_memory=False)
-    if pd.to_numeric(frame.columns, errors="coerce").notna().all():
+    if pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all():
         raise UserError(f"{path}: its first line holds numbers: name the features there")
-    numbers = frame.select_dtypes(("number", "bool")).drop(columns="Unnamed: 0", errors="ignore")
+    numbers = frame.select_dtypes(["number", "bool"]).drop(columns="Unnamed: 0", errors="ignore")
     if numbers.shape[1] == 0:
         raise UserError(f"{path}: none of its columns holds numbers: expected samples in rows, features in columns")
     omitted = [str(name) for name in frame.columns if name not in numbers]
