@@ -73,8 +73,7 @@ def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
 MISTAKES = {
     "pictures none": "there is no run folder none",
     "pictures new": "not finished",
-    "pictures text": "is a run of the domain text, which has no pictures; domains with pictures: images",
-    "pictures a a": "a is named twice",
+    "pictures text": "is a run of the domain text, which has no pictures: name other runs",
     "pictures a seed": "have different test images",
     "pictures a other": "have different test images",
     "pictures a --ratio 70": "--ratio must be above 0 and below 1, not 70",

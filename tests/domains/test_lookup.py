@@ -87,7 +87,6 @@ BROKEN = {
     "raises": ("waves", "raises:DOMAIN", "1 / 0", "cannot be loaded (ZeroDivisionError: "),
     "lacks": ("waves", "lacks:DOMAIN", "import no_such_library", "no_such_library"),
     "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherits from r2mae.domains.base.Domain"),
-    "other_name": ("wavelets", "other_name:DOMAIN", DOMAIN, "must be the same"),
 }
 
 
