@@ -164,19 +164,6 @@ def test_a_file_without_an_address_is_placed_by_hand(root):
     assert fetch(some, progress=False) == [place]
 
 
-def test_a_stop_in_the_middle_leaves_nothing(server, root, monkeypatch):
-    import pooch
-
-    def stopped(self, url, output, pooch):
-        Path(output).write_bytes(CONTENT[:1000])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        fetch(public(server), progress=False)
-    assert left_behind(root) == []
-
-
 def test_a_folder_that_cannot_be_written(server, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("R2MAE_DATA", str(tmp_path / "file"))
@@ -193,14 +180,6 @@ def test_a_corrupted_file_is_named_and_replaced(server, root, content):
         refused(f"{re.escape(str(place))} is corrupted .* `r2mae data fetch some`", locate, some)
     fetch(some)
     assert place.read_bytes() == CONTENT
-
-
-def test_a_corrupted_file_stays_where_no_true_one_can_be_had(server, root):
-    place = root / "some" / "set.bin"
-    place.parent.mkdir(parents=True)
-    place.write_bytes(b"old")
-    refused("404", fetch, public(server, url="/gone"), progress=False)
-    assert place.read_bytes() == b"old"
 
 
 def test_a_file_without_a_checksum_is_placed_by_hand(server, root):

@@ -18,12 +18,12 @@ COMMANDS = "r2mae.commands"
 
 
 BUILT_IN = {
-    "images": "r2mae.images.domain",
-    "cells": "r2mae.cells.domain",
-    "text": "r2mae.text.domain",
-    "genome": "r2mae.genome.domain",
+    "images": "r2mae.images.domain:DOMAIN",
+    "cells": "r2mae.cells.domain:DOMAIN",
+    "text": "r2mae.text.domain:DOMAIN",
+    "genome": "r2mae.genome.domain:DOMAIN",
 }
-"""The package's own domains: the modules with the object DOMAIN."""
+"""The package's own domains, as ``module:object``."""
 
 DOMAIN_COMMANDS = {
     "finetune": ("images", "fine-tune a pretrained model of images on labels"),
@@ -38,7 +38,7 @@ DOMAIN_COMMANDS = {
 
 
 class Domains(Mapping[str, str]):
-    """The location of each domain, as ``module`` or ``module:object``: built-in domains, then those of other packages.
+    """The location of each domain, as ``module:object``: built-in domains, then those of other packages.
 
     Entry points are read when a name that is not built in is looked up, or when all are listed. A built-in name wins.
     """

@@ -149,6 +149,6 @@ def test_domains_by_name() -> None:
 
 
 def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUILT_IN, "cells", "anndata_that_is_not_there")
+    monkeypatch.setitem(BUILT_IN, "cells", "anndata_that_is_not_there:DOMAIN")
     with pytest.raises(UserError, match=r"needs 'anndata_that_is_not_there'.*pip install 'r2mae\[cells\]'"):
         get_domain("cells")

@@ -231,7 +231,7 @@ def known(name: str) -> Iterator[None]:
     if entry is None or entry.module is None or name in DOMAINS:
         yield
         return
-    BUILT_IN[name] = entry.module()
+    BUILT_IN[name] = f"{entry.module()}:DOMAIN"
     try:
         yield
     finally:

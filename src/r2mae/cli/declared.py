@@ -21,7 +21,7 @@ def domain_parser(name: str, domain: str, command: "Command", words: Sequence[st
 
     def run(values: dict[str, Any]) -> int:
         with loading():
-            function = import_object(domain, command.run, "run")
+            function = import_object(domain, command.run)
         function(**values)
         return 0
 

@@ -34,12 +34,12 @@ def get_domain(name: str) -> "Domain":
     """
     if name not in DOMAINS:
         raise unknown("domain", name, DOMAINS)
-    domain = import_object(name, DOMAINS[name], "DOMAIN")
+    domain = import_object(name, DOMAINS[name])
     return cast("Domain", domain) if package_of(name) is None else _check_external_domain(name, domain)
 
 
-def import_object(domain: str, target: str, default: str) -> Any:
-    """Import an object of a domain, named as ``module:object``, or as ``module`` of the `default` object.
+def import_object(domain: str, target: str) -> Any:
+    """Import an object of a domain, named as ``module:object``.
 
     Raises
     ------
@@ -47,10 +47,10 @@ def import_object(domain: str, target: str, default: str) -> Any:
         If a library that it needs is not installed, or it comes from another package and is broken.
     """
     if package := package_of(domain):
-        return load_foreign(f"the domain {domain!r}", package, target, default)
+        return load_foreign(f"the domain {domain!r}", package, target)
     module, _, attribute = target.partition(":")
     try:
-        return getattr(import_module(module), attribute or default)
+        return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("r2mae"):
             raise
@@ -59,17 +59,11 @@ def import_object(domain: str, target: str, default: str) -> Any:
         ) from None
 
 
-def load_foreign(what: str, package: str, target: str, default: str) -> Any:
-    """Import an object of another package, named as in :func:`import_object`.
-
-    Raises
-    ------
-    UserError
-        If it cannot be imported, for whatever reason; `what` names it.
-    """
+def load_foreign(what: str, package: str, target: str) -> Any:
+    """Import an object of another package; if it cannot be imported, for whatever reason, the error names `what`."""
     module, _, attribute = target.partition(":")
     try:
-        return getattr(import_module(module), attribute or default)
+        return getattr(import_module(module), attribute)
     except Exception as error:  # foreign code may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise UserError(f"{what} of {package} cannot be loaded ({reason}): repair or uninstall {package}") from None
