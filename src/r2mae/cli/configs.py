@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from r2mae.domains.base import Domain
 
 _NAMES = ("preset", "model", "scheme", "schemes", "baselines", "device")  # options whose help lists names
-_PRESETS = 4  # at most this many in the short help
 
 
 def config_parser(
@@ -72,7 +71,7 @@ def config_parser(
         field = "name" if one.name == one.group else one.typed.removeprefix("--")
         parser.aliases[f"--{one.group}.{field}"] = one.typed
     defaults = {one.name: known.get(one.name, known.get(PREFIX + one.name, one.default)) for one in shown}
-    shown = [_suggested(replace(one, default=defaults[one.name]), domain, everything) for one in shown]
+    shown = [_suggested(replace(one, default=defaults[one.name]), domain) for one in shown]
     return parser.add([replace(data, words=sets), *(shown if everything else _shortened(shown))])
 
 
@@ -142,12 +141,11 @@ def _shortened(options: Sequence[ConfigOption]) -> Iterator[ConfigOption]:
         yield replace(option, help=first.rstrip(".") + ".", group=group, default_text=default)
 
 
-def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> ConfigOption:
+def _suggested(option: ConfigOption, domain: "Domain") -> ConfigOption:
     """Return an option with the words that complete it, and with those of a domain in its help."""
     if option.name == "preset":
-        names, more = tuple(domain.presets), len(domain.presets) - _PRESETS
-        first = names if everything or more <= 0 else (*names[-_PRESETS:], f"and {more} more")
-        return replace(option, words=names, help=f"{', '.join(first) or 'there are none'}.", metavar="NAME")
+        names = tuple(domain.presets)
+        return replace(option, words=names, help=f"{', '.join(names) or 'there are none'}.", metavar="NAME")
     if option.name == "baselines":
         default, known = domain.default_baselines, domain.command_line.baselines
         help_, text = f"Baselines to measure, or none: {known or 'there are none'}.", ", ".join(default) or "none"
