@@ -67,9 +67,6 @@ def config_parser(
     parser = Parser(f"r2mae {command} {domain.name}", about, example, run=call, everything=everything)
     known = {**sources.known, **filed}
     shown = [*own, *(one for one in config_options(domain.config, known.get("model")) if one.name not in omitted)]
-    for one in shown:
-        field = "name" if one.name == one.group else one.typed.removeprefix("--")
-        parser.aliases[f"--{one.group}.{field}"] = one.typed
     defaults = {one.name: known.get(one.name, known.get(PREFIX + one.name, one.default)) for one in shown}
     shown = [_suggested(replace(one, default=defaults[one.name]), domain) for one in shown]
     return parser.add([replace(data, words=sets), *(shown if everything else _shortened(shown))])
@@ -82,8 +79,8 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     """
     leading = [at_home(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for names in (["--config"], ["--preset"], ["--model", "--model.name"]):
-        first.add_argument(*names, nargs="?")  # the parser of the command refuses it without a value
+    for option in ("--config", "--preset", "--model"):
+        first.add_argument(option, nargs="?")  # the parser of the command refuses it without a value
     said = first.parse_known_args(words)[0]
     file = at_home(said.config)
     written = {} if file is None else at_home(read_yaml(Path(file), linked=True))
