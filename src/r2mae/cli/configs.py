@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r2mae.cli.parsing import HELP, Parser
-from r2mae.domains.lookup import all_domains, domain_of, get_domain, is_domain, public_sets
+from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers, first_of
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
@@ -93,7 +93,7 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     with naming(file):
         filed = read_fields(options, own)
     name = of_file.get("domain")
-    if leading and is_domain(leading[0]):
+    if leading and leading[0] in DOMAINS:
         name = leading.pop(0)
     if len(leading) > 1:
         if name is None and not Path(leading[0]).suffix and "did you mean" in nearest(leading[0], DOMAINS):

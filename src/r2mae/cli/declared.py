@@ -60,7 +60,7 @@ def run_parser(
     Raises a :class:`UserError` if the first word is no run folder.
     """
     path, own = _run_in(words), options_of(options)
-    domains = all_domains() if path is None else [open_run(path)[0]]
+    domains = [*all_domains()] if path is None else [open_run(path)[0]]
     offers = [offer_of(domain) for domain in domains]
     about = f"{docstring_part(options)}\n\n{listed(line for offer in offers for line in offer.lines)}"
     examples = [f"r2mae {command} {example}" for offer in offers for example in offer.examples]

@@ -12,7 +12,7 @@ from r2mae import cores
 from r2mae.domains.base import REQUIRED, Domain
 from r2mae.errors import UserError, unknown, warn_once
 from r2mae.files import check_output_is_not_source
-from r2mae.registry import BUILT_IN, DOMAINS, package_of
+from r2mae.registry import DOMAINS, package_of
 from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -83,13 +83,9 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
     return domain
 
 
-def all_domains() -> "list[Domain]":
-    """Return the domains that can be loaded; for each other domain, one line is logged once."""
-    return list(_loadable_domains(DOMAINS))
-
-
-def _loadable_domains(names: Iterable[str]) -> "Iterator[Domain]":
-    for name in names:
+def all_domains() -> "Iterator[Domain]":
+    """Yield the domains that can be loaded, built-in ones first; for each other domain, one line is logged once."""
+    for name in DOMAINS:
         try:
             yield get_domain(name)
         except UserError as error:
@@ -103,16 +99,7 @@ def public_sets() -> "dict[str, PublicSet]":
 
 def domain_of(data: str) -> str | None:
     """Return the domain that a named set belongs to, or None for other names."""
-    return _domain_with_set(data, DOMAINS)
-
-
-def _domain_with_set(data: str, names: Iterable[str]) -> str | None:
-    return next((domain.name for domain in _loadable_domains(names) if data in domain.sets), None)
-
-
-def is_domain(word: str) -> bool:
-    """Return whether a word names a domain; domains of other packages are checked last, since this is slow."""
-    return word in BUILT_IN or (_domain_with_set(word, BUILT_IN) is None and word in DOMAINS)
+    return next((domain.name for domain in all_domains() if data in domain.sets), None)
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
