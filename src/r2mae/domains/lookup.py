@@ -80,6 +80,11 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
     if missing := [part for part in REQUIRED if not hasattr(domain, part)]:
         lacks = f"the domain {name!r} of {package} has no {', '.join(missing)}"
         raise UserError(f"{lacks}: it was written for another version")
+    if domain.name != name or domain.config.domain != name:
+        raise UserError(
+            f"the domain {name!r} of {package} has several names: its entry point, `name` and "
+            "`config.domain` must be the same"
+        )
     return domain
 
 
