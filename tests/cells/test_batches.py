@@ -114,25 +114,5 @@ def test_a_run_reads_its_columns(make: Make, write: Callable[..., Path], tmp_pat
         load_data(CellsConfig.make(**{**config, "labels": ("kin",)}))
     with pytest.raises(UserError, match="obs has no column 'knd'"):
         load_data(CellsConfig.make(**{**config, "exclude": ("knd=a",)}))
-    with pytest.raises(UserError, match=r"column 'donor' \(regress\) has not two different numbers"):
-        load_data(CellsConfig.make(**{**config, "regress": ("donor",)}))
-
-
-def test_rules_of_one_probe_are_read_with_their_columns(tmp_path: Path, make: Make, write: Callable[..., Path]) -> None:
-    adata = make(60)
-    adata.obs["condition"] = ["a" if donor == "d0" else "b" for donor in adata.obs["donor"]]
-    adata.obs["cell_type"] = ["T", "B"] * 30
-    path = write(adata, tmp_path / "cells.h5ad")
-    config = CellsConfig.make(
-        data=str(path), labels=("condition",), donor_key="donor", exclude=("condition:cell_type=B",)
-    )
-    assert "cell_type" in load_data(config).table.obs
-
-
-@pytest.mark.usefixtures("shared_data")
-def test_another_named_set_brings_its_own_columns_and_rules() -> None:
-    genes = load_data(CellsConfig.make(data="csle")).table.genes
-    config = CellsConfig.make(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
-    found, data = DOMAIN.load_other_data(config, "csle", {"genes": genes, "batches": ("",)})
-    assert (found.data.labels, found.data.auroc_labels, found.data.only) == (("cell_type", "condition"), (), ())
-    assert len(data.table) == 1000
+    with pytest.raises(UserError, match=r"can be predicted: donor: 30 cells with no number removed; donor: no probe"):
+        load_data(CellsConfig.make(**{**config, "labels": (), "regress": ("donor",)}))

@@ -46,8 +46,9 @@ def test_saving_a_model(make: Make, tmp_path: Path) -> None:
     model.train(1, batch_size=10, progress=False, threads=1)
     model.save(tmp_path / "m")
     before = contents(tmp_path)
+    model = MaskedAutoencoder(adata, n_hidden=32, n_latent=8)
     sizes = {name: len(value) for name, value in before.items()}
-    model.train(2, batch_size=10, progress=False, threads=1, restart=True)
+    model.train(2, batch_size=10, progress=False, threads=1)
     for limit in (0, sizes["m/model.json"] // 2, sizes["m/model.safetensors"] // 2, sizes["m/model.safetensors"] - 1):
         with pytest.raises(OSError, match="File too large"), file_size(limit):
             model.save(tmp_path / "m", overwrite=True)
@@ -65,7 +66,8 @@ def test_weights_and_their_description_change_together(
     model.train(1, batch_size=10, progress=False, threads=1)
     model.save(tmp_path / "m")
     before = contents(tmp_path)
-    model.train(2, batch_size=10, progress=False, threads=1, restart=True)
+    model = MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
+    model.train(2, batch_size=10, progress=False, threads=1)
     weights = len(before["m/model.safetensors"])
     model._config = model._config.replace(labels=("x" * 2 * weights,))  # a description that is longer than the weights
     with pytest.raises(OSError, match="File too large"), file_size(weights + 1):

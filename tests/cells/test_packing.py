@@ -3,11 +3,10 @@
 import multiprocessing
 import pickle
 import resource
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anndata
 import h5py
@@ -18,9 +17,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from torch.utils.data import DataLoader
 
-from r2mae.cells import counts as module
 from r2mae.cells.batches import CellBatches
-from r2mae.cells.counts import Choice, Counts, Stored, blocks, copied, mapped, packed
+from r2mae.cells.counts import Counts, Stored, blocks, copied, mapped, packed
 from r2mae.cells.table import load_cells, open_source
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
@@ -40,10 +38,15 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
+class Choice(NamedTuple):
+    columns: np.ndarray
+    min_genes: int
+    entries: int
+
+
 def choice(columns: object = range(50), min_genes: int = 0) -> Choice:
     found = np.array(list(columns), dtype=np.int64)  # type: ignore[call-overload]
-    entries = int((DENSE[:, found[found >= 0]] > 0).sum())
-    return Choice(found, min_genes, entries)
+    return Choice(found, min_genes, int((DENSE[:, found[found >= 0]] > 0).sum()))
 
 
 def write_h5(path: Path, kind: str = "float32", matrix: csr_matrix = MATRIX, **layout: Any) -> Path:
@@ -79,7 +82,7 @@ def counts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch, open_source(write_h5(folder / "x.h5ad"), None) as source:
         patch.setenv("R2MAE_DATA", str(folder))
         assert isinstance(source.matrix, Stored)
-        found = mapped(source.matrix) if request.param == "mapped" else copied(source.matrix, choice(), folder, "X")[0]
+        found = mapped(source.matrix) if request.param == "mapped" else copied(source.matrix, *choice(), folder, "X")[0]
     assert found is not None
     assert found.places is not None
     return found
@@ -143,7 +146,7 @@ def test_chosen_genes_and_cells_are_numpy_indexing(data: st.DataObject) -> None:
         places.insert(gap, -1)
     least = data.draw(st.integers(0, 2))
     expected = np.stack([DENSE[:, place] if place >= 0 else 0 * DENSE[:, 0] for place in places], axis=1)
-    found, kept = packed(MATRIX, choice(places, least))
+    found, kept = packed(MATRIX, *choice(places, least))
     np.testing.assert_array_equal(kept, np.flatnonzero((expected > 0).sum(axis=1) >= least))
     np.testing.assert_array_equal(found.matrix.toarray(), expected[kept])
     assert found.matrix.has_sorted_indices
@@ -156,8 +159,8 @@ def test_a_copy_equals_what_is_in_memory(tmp_path: Path, own_data_folder: Path, 
     stored.data[::7] = 0  # explicit zeros are no counts
     with open_source(write_h5(tmp_path / "x.h5ad", matrix=stored), None) as source:
         assert isinstance(source.matrix, Stored)
-        memory, kept = packed(source.matrix, choice(min_genes=least))
-        made, kept_too, folder = copied(source.matrix, choice(min_genes=least), tmp_path, "X")
+        memory, kept = packed(source.matrix, *choice(min_genes=least))
+        made, kept_too, folder = copied(source.matrix, *choice(min_genes=least), tmp_path, "X")
     np.testing.assert_array_equal(kept_too, kept)
     assert made.matrix.nnz == memory.matrix.nnz == np.count_nonzero(stored.toarray()[kept])
     np.testing.assert_array_equal(made.rows(np.arange(len(kept))).toarray(), memory.matrix.toarray())
@@ -167,18 +170,14 @@ def test_a_copy_equals_what_is_in_memory(tmp_path: Path, own_data_folder: Path, 
 def test_a_copy_on_a_full_disk(tmp_path: Path, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = r"cannot be written \(File too large\): point R2MAE_DATA at a folder with room"
     with pytest.raises(UserError, match=told), file_size(1000):
-        copied(STORED, choice(), tmp_path, "X")
-    usage = shutil.disk_usage(tmp_path)._replace(free=(1 << 26) + 8 * MATRIX.nnz - 1)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
-        copied(STORED, choice(), tmp_path, "X")
+        copied(STORED, *choice(), tmp_path, "X")
     assert not list((own_data_folder / "unpacked").iterdir())
 
 
 def test_a_copy_where_a_file_is_in_the_way(tmp_path: Path, own_data_folder: Path) -> None:
     (own_data_folder / "unpacked").touch()
     with pytest.raises(UserError, match=r"cannot be written .*point R2MAE_DATA at a folder with room"):
-        copied(STORED, choice(), tmp_path, "X")
+        copied(STORED, *choice(), tmp_path, "X")
 
 
 def break_indptr(file: h5py.File) -> None:

@@ -17,7 +17,7 @@ Make = Callable[..., anndata.AnnData]
 def test_a_trained_object_is_saved_and_comes_back(make: Make, tmp_path: Path) -> None:
     adata = make()
     adata.obs["cell_type"] = np.where(np.arange(30) % 2, "T", "B")
-    MaskedAutoencoder.setup_anndata(adata, labels_key="cell_type")
+    MaskedAutoencoder.setup_anndata(adata)
     model = MaskedAutoencoder(adata, n_hidden=8, n_latent=4)
     model.train(max_epochs=1, batch_size=10, progress=False)
     adata.obsm["X_r2mae"] = model.get_latent_representation()

@@ -111,10 +111,7 @@ def test_fewer_genes_count_as_zero(saved: Path, adata: anndata.AnnData, caplog: 
     whole = MaskedAutoencoder.load(saved / "m", zeroed).get_latent_representation()
     caplog.clear()
     model = MaskedAutoencoder.load(saved / "m", adata[:, :15].copy())
-    assert caplog.messages == [
-        "AnnData: 15 of the model's 20 genes are there, 5 missing (hidden), 0 others ignored: "
-        "tables of expression have 20 columns"
-    ]
+    assert caplog.messages == ["AnnData: 15 of the model's 20 genes are there, 5 missing (hidden), 0 others ignored"]
     np.testing.assert_allclose(model.get_latent_representation(), whole, rtol=0, atol=1e-6)
     with pytest.raises(UserError, match=r"only 1 of the model's 20 genes are there .* name genes in var_names as in"):
         MaskedAutoencoder.load(saved / "m", anndata.concat([adata[:, :1], make_more(adata)], axis=1, merge="first"))
@@ -135,11 +132,10 @@ def test_batches_that_are_new_or_unknown(saved: Path, adata: anndata.AnnData, la
     bare = MaskedAutoencoder.load(saved / "m", new)
     np.testing.assert_array_equal(bare.get_latent_representation(transform_batch="d0"), as_d0)
     np.testing.assert_array_equal(model.get_latent_representation(new.copy(), transform_batch="d0"), as_d0)
-    for call in (bare.get_latent_representation, lambda: bare.train(1, progress=False, restart=True)):
-        with pytest.raises(UserError, match="AnnData: batch_key: obs has no column 'donor'"):
-            call()
+    with pytest.raises(UserError, match="AnnData: batch_key: obs has no column 'donor'"):
+        bare.get_latent_representation()
     new.obs["donor"] = adata.obs["donor"]
-    np.testing.assert_allclose(bare.get_latent_representation(), latent, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(bare.get_latent_representation(new), latent, rtol=0, atol=1e-6)
 
 
 def test_a_single_cell(saved: Path, adata: anndata.AnnData, latent: np.ndarray) -> None:
@@ -149,19 +145,6 @@ def test_a_single_cell(saved: Path, adata: anndata.AnnData, latent: np.ndarray) 
     )
     few = adata[4:5, [3, 2, 1]].copy()
     assert MaskedAutoencoder.load(saved / "m", few).get_latent_representation().shape == (1, 4)
-
-
-def test_a_loaded_model_can_be_trained_on_cells_with_other_batches(saved: Path, adata: anndata.AnnData) -> None:
-    other = adata.copy()
-    other.obs["donor"] = np.where(np.arange(90) % 2, "new", "d1")
-    model = MaskedAutoencoder.load(saved / "m", other)
-    model.train(1, batch_size=30, progress=False, threads=1, device="cpu", restart=True)
-    before = model.get_latent_representation()
-    model.save(saved / "again", overwrite=True)
-    again = MaskedAutoencoder.load(saved / "again", other)
-    np.testing.assert_allclose(again.get_latent_representation(), before, rtol=0, atol=1e-6)
-    with pytest.raises(UserError, match="never seen the batches d0, d2"):
-        again.get_latent_representation(adata)
 
 
 SMALL = {"n_hidden": 16, "n_latent": 4}
@@ -184,7 +167,6 @@ def test_a_run_of_the_command_line_has_the_verbs(make: Make, write: Write, tmp_p
     assert model.history is not None
     assert len(model.history) == 9
     assert model.impute("g3").shape == (90, 1)
-    assert "kind_bacc" in model.evaluate()
     model.save(tmp_path / "saved")
     again = MaskedAutoencoder.load(tmp_path / "saved", adata)
     np.testing.assert_array_equal(again.get_latent_representation(), expected)
@@ -246,7 +228,7 @@ def test_counts_of_other_cells_may_be_elsewhere(
     saved: Path, adata: anndata.AnnData, latent: np.ndarray, tmp_path: Path
 ) -> None:
     adata.layers["counts"], adata.X = adata.X.copy(), adata.X / 2
-    with pytest.raises(UserError, match="the data are normalised"):
+    with pytest.raises(UserError, match="counts are whole numbers"):
         MaskedAutoencoder.load(saved / "m", adata)
     model = MaskedAutoencoder.load(saved / "m", adata, layer="counts")
     np.testing.assert_allclose(model.get_latent_representation(), latent, rtol=0, atol=1e-6)

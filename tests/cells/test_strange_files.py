@@ -60,44 +60,38 @@ def test_a_column_that_is_listed_twice_is_one(make: Make, write: Write, tmp_path
     path = write(make(), tmp_path / "twice.h5ad")
     with h5py.File(path, "r+") as file:
         file["obs"].attrs["column-order"] = np.array(["donor", "donor"], dtype=object)
-    assert list(load_cells(path, donor_key="donor", columns=["donor"]).obs.columns) == ["donor"]
+    assert list(load_cells(path, columns=["donor"]).obs.columns) == ["donor"]
 
 
 @pytest.mark.parametrize(
-    ("name", "groups", "told"),
+    ("name", "groups", "function"),
     [
-        ("filtered.h5", ["matrix/features"], r"scanpy\.read_10x_h5\('filtered\.h5'\)\.write_h5ad"),
-        ("old.h5", ["hg19"], r"scanpy\.read_10x_h5\('old\.h5'\)"),
-        ("a.loom", ["col_attrs", "row_attrs"], r"anndata\.io\.read_loom\('a\.loom'\)"),
-        ("a.h5mu", ["mod/rna/X", "obs"], r"mudata\.read_h5mu\('a\.h5mu'\)\['rna'\]\.write_h5ad"),
-        ("renamed.h5ad", ["mod/rna/X", "obs"], r"mudata\.read_h5mu\('renamed\.h5ad'\)\['rna'\]"),
-        ("renamed.h5ad", ["matrix/features"], r"scanpy\.read_10x_h5\('renamed\.h5ad'\)"),
+        ("filtered.h5", ["matrix/features"], "scanpy.read_10x_h5"),
+        ("a.loom", ["col_attrs", "row_attrs"], "anndata.io.read_loom"),
+        ("a.h5mu", ["mod/rna/X", "obs"], "mudata.read_h5mu"),
+        ("renamed.h5ad", ["mod/rna/X", "obs"], "mudata.read_h5mu"),
     ],
 )
 def test_other_containers_name_the_function_that_converts_them(
-    tmp_path: Path, name: str, groups: list[str], told: str
+    tmp_path: Path, name: str, groups: list[str], function: str
 ) -> None:
     with h5py.File(tmp_path / name, "w") as file:
         for group in groups:
             file.create_group(group)
-    with pytest.raises(UserError, match=rf"has no X, and no layers at all: convert it, such as with {told}"):
+    with pytest.raises(UserError, match=r"has no X, and no layers at all: .*convert other formats") as caught:
         load_cells(tmp_path / name)
+    assert function in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "reader"), [("counts.csv.gz", "read_csv"), ("matrix.mtx", "read_mtx"), ("a.tsv", "read_text")]
-)
-def test_text_names_the_function_that_converts_it(tmp_path: Path, name: str, reader: str) -> None:
-    (tmp_path / name).write_text("gene,c1,c2\n")
-    with pytest.raises(
-        UserError, match=rf"is not a readable AnnData file .*: convert it, such as with scanpy.{reader}\("
-    ):
-        load_cells(tmp_path / name)
+def test_text_names_the_function_that_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "counts.csv").write_text("gene,c1,c2\n")
+    with pytest.raises(UserError, match=r"is not a readable AnnData file .*: .* scanpy\.read_csv"):
+        load_cells(tmp_path / "counts.csv")
 
 
 def test_a_folder_of_10x(tmp_path: Path) -> None:
     (tmp_path / "matrix.mtx.gz").touch()
-    with pytest.raises(UserError, match=r"convert it, such as with scanpy\.read_10x_mtx"):
+    with pytest.raises(UserError, match=r"scanpy\.read_10x_mtx"):
         load_cells(tmp_path)
 
 
@@ -118,7 +112,7 @@ def test_a_flipped_bit_is_one_line(
     path = tmp_path_factory.mktemp("flipped") / "x.h5ad"
     path.write_bytes(broken)
     try:
-        load_cells(path, donor_key="donor")
+        load_cells(path, columns=["donor"])
     except UserError as error:
         assert "\n" not in str(error)
         assert "x.h5ad" in str(error)

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csc_matrix, csr_array, csr_matrix
 
 from r2mae.cells import table
-from r2mae.cells.table import CellTable, load_cells, with_batches
+from r2mae.cells.table import CellTable, load_cells
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]
@@ -47,7 +47,7 @@ def test_empty_cells_and_genes(make: Make) -> None:
     assert "g7" not in found.genes
     assert "c4" not in found.obs.index
     assert found.notes == (
-        "1 genes without a count are omitted: tables of expression have 11 columns, those of adata[:, table.columns]",
+        "1 genes without a count are omitted",
         "1 cell with fewer than 1 expressed genes omitted",
     )
     with pytest.raises(UserError, match="0 cells with 13 expressed genes"):
@@ -87,7 +87,7 @@ def test_raw_counts_beside_normalised_ones(make: Make, write: Write, tmp_path: P
     del adata.layers["raw"]
     path = write(adata, tmp_path / "portal.h5ad")
     for load in (lambda layer: load_cells(path, layer=layer), lambda layer: load_cells(adata, layer=layer)):
-        with pytest.raises(UserError, match=r"the data are normalised: .* --layer raw\.X \(layers: raw\.X\)"):
+        with pytest.raises(UserError, match=r"whole numbers of 0 or more: .* --layer raw\.X \(layers: raw\.X\)"):
             load(None)
         found = load("raw.X")
         assert found.genes == tuple(make().var_names)
@@ -107,7 +107,7 @@ def stored(request: pytest.FixtureRequest, make: Make, write: Write, tmp_path: P
     "options", [{}, {"min_genes": 8}, {"n_top_genes": 12, "min_genes": 2}, {"genes": ("g7", "new", "g2", "g30")}]
 )
 def test_on_disk_equals_in_memory(stored: Path, options: dict[str, object], own_data_folder: Path) -> None:
-    options = {"min_genes": 1, **options, "donor_key": "donor"}
+    options = {"min_genes": 1, **options}
     memory, disk = (load_cells(stored, backed=backed, **options) for backed in (False, True))
     assert memory.counts.places is None
     assert disk.counts.places is not None
@@ -164,9 +164,7 @@ def test_genes_are_mapped_by_name(make: Make) -> None:
     assert found.genes == tuple(wanted)
     own = make().X.toarray()
     np.testing.assert_array_equal(dense(found), np.stack([own[:, 3], 0 * own[:, 0], own[:, 0], own[:, 5]], axis=1))
-    assert found.notes[0] == (
-        "3 of the model's 4 genes are there, 1 missing (hidden), 9 others ignored: tables of expression have 4 columns"
-    )
+    assert found.notes[0] == "3 of the model's 4 genes are there, 1 missing (hidden), 9 others ignored"
     with pytest.raises(UserError, match=r"only 1 of the model's 20 genes are there .*name genes in var_names"):
         load_cells(make(), genes=["g0", *(f"x{i}" for i in range(19))])
 
@@ -189,16 +187,6 @@ def test_a_table_of_an_object_shares_nothing_with_it(make: Make, kind: Callable[
     assert found.obs.index[1] == "c1"
 
 
-def test_batches_are_numbered_afterwards(make: Make) -> None:
-    bare, keyed = load_cells(make()), load_cells(make(), batch_key="donor")
-    found = with_batches(bare, "donor")
-    assert found.batches == keyed.batches
-    np.testing.assert_array_equal(found.batch, keyed.batch)
-    assert with_batches(keyed, None).batches == ("all",)
-    with pytest.raises(UserError, match="batch_key: obs has no column 'doner': did you mean 'donor'"):
-        with_batches(bare, "doner")
-
-
 def test_a_single_variable_gene_is_too_few(make: Callable[..., anndata.AnnData]) -> None:
-    with pytest.raises(UserError, match="n_top_genes leaves 1 gene with a count, and masking needs two: ask for more"):
+    with pytest.raises(UserError, match="X has counts in 1 of the chosen genes, and masking needs two: choose more"):
         load_cells(make(200, 300), n_top_genes=1, min_genes=1)

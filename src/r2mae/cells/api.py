@@ -14,7 +14,7 @@ from jaxtyping import Float32, Int64
 from r2mae.cells.batches import batches_of, embed_rows, split_data
 from r2mae.cells.config import LEAST_STEPS, CellsConfig, CellsDataConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.table import IN_MEMORY, RAW, CellTable, align_batches, load_cells, log_notes, named_layer, with_batches
+from r2mae.cells.table import IN_MEMORY, CellTable, align_batches, load_cells, log_notes
 from r2mae.cells.trained import InMemoryDomain, QueryDomain, TrainedModel, load_trained, save_trained
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 _SETUP = "r2mae_setup"
-_KEPT = ("n_hidden", "n_latent", "seed", "mask_input", "norm", "layer", "batch_key", "labels")
+_KEPT = ("n_hidden", "n_latent", "seed", "mask_input", "norm", "layer", "batch_key")
 _NOT_OF_TRAINING = {*vars(CellsDataConfig()), *_KEPT, "data", "model", "preset", "epochs"} - {"source", "seed"}
-_OF_PROBES = ("exclude", "only", "auroc_labels", "test_donors", "max_cells")
 _INSTEAD = {"epochs": "max_epochs", "validation": "train_size, which is 1 - validation"}
 
 
@@ -58,9 +57,8 @@ class MaskedAutoencoder:
     Attributes
     ----------
     adata : AnnData
-        The cells that a method uses by default. Counts and batches are those at the construction of the model; other
-        columns of obs are read at each call. If `adata` has other cells by then, or another order of cells, it must be
-        passed to the method.
+        The cells that a method uses by default, with their counts and batches at the construction of the model. If
+        `adata` has other cells by then, or another order of cells, it must be passed to the method.
     """
 
     def __init__(
@@ -81,8 +79,7 @@ class MaskedAutoencoder:
         setup = adata.uns.get(_SETUP)
         if not isinstance(setup, Mapping):
             raise UserError("call MaskedAutoencoder.setup_anndata(adata) first: it records where the counts are")
-        labels = (setup["labels_key"],) if "labels_key" in setup else ()
-        setup = {"layer": setup.get("layer"), "batch_key": setup.get("batch_key"), "labels": labels}
+        setup = {"layer": setup.get("layer"), "batch_key": setup.get("batch_key")}
         self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
         sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm}
         masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
@@ -98,9 +95,7 @@ class MaskedAutoencoder:
         return f"MaskedAutoencoder({size}, scheme {self._config.scheme.name!r}, {state})"
 
     @staticmethod
-    def setup_anndata(
-        adata: "AnnData", *, layer: str | None = None, batch_key: str | None = None, labels_key: str | None = None
-    ) -> None:
+    def setup_anndata(adata: "AnnData", *, layer: str | None = None, batch_key: str | None = None) -> None:
         """Record in ``adata.uns`` where counts and covariates are.
 
         Parameters
@@ -110,22 +105,8 @@ class MaskedAutoencoder:
             Layer of raw counts; by default X. "raw.X" is the matrix in ``adata.raw``.
         batch_key : str, optional
             Column of obs with the batch.
-        labels_key : str, optional
-            Column of obs that :meth:`evaluate` predicts, such as cell types; training ignores it.
-
-        Raises
-        ------
-        UserError
-            If a layer or column does not exist; the nearest name is suggested.
         """
-        layer = named_layer(layer, adata.layers)
-        raw = layer == RAW and adata.raw is not None
-        if layer is not None and layer not in adata.layers and not raw:
-            raise unknown("layer", layer, adata.layers.keys())
-        for key in (batch_key, labels_key):
-            if key is not None and key not in adata.obs:
-                raise unknown("column of obs", key, adata.obs.columns)
-        given = {"layer": layer, "batch_key": batch_key, "labels_key": labels_key}
+        given = {"layer": layer, "batch_key": batch_key}
         adata.uns[_SETUP] = {name: value for name, value in given.items() if value is not None}
 
     @property
@@ -150,7 +131,6 @@ class MaskedAutoencoder:
         device: str = "auto",
         run: str | Path | None = None,
         progress: bool = True,
-        restart: bool = False,
         **options: Any,
     ) -> None:
         """Train the model.
@@ -171,8 +151,6 @@ class MaskedAutoencoder:
             Run folder, from which an interrupted training resumes; by default the model is only in memory.
         progress : bool
             Show a progress bar with the remaining time.
-        restart : bool
-            Train from fresh weights even if the model is trained already, and replace it.
         **options
             Any other field of :class:`~r2mae.cells.CellsConfig` that concerns training, such as `schedule`, `ema` or
             `threads`.
@@ -180,25 +158,16 @@ class MaskedAutoencoder:
         Raises
         ------
         UserError
-            For impossible options; if the loss is not finite; or if the model is trained already and `restart` is
-            False.
+            For impossible options; if the loss is not finite; or if the model is trained already.
         """
-        if self._trained is not None and not restart:
-            raise UserError(
-                "the model is trained already: make a new model, or pass restart=True to train from scratch"
-            )
+        if self._trained is not None:
+            raise UserError("the model is trained already: make a new model")
         for name in _NOT_OF_TRAINING & options.keys():
-            own = _INSTEAD.get(
-                name, "it to MaskedAutoencoder(), setup_anndata() or evaluate(), or choose genes in adata"
-            )
+            own = _INSTEAD.get(name, "it to MaskedAutoencoder() or setup_anndata(), or choose genes in adata")
             raise UserError(f"train() does not take {name}: pass {own}")
-        current = self._with_current_obs()
-        if self._query is None:
-            current = with_batches(current, self._config.data.batch_key)
-        elif run is not None or "init" in options:
+        if self._query is not None and (run is not None or "init" in options):
             raise UserError("a query is trained in memory, from its reference: omit run and init; save() it afterwards")
-        self._table = replace(current, obs=current.obs.copy())
-        domain = InMemoryDomain(self._table) if self._query is None else self._query
+        domain = self._query or InMemoryDomain(self._own_table())
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
         batch_size = min(batch_size, max(2, len(domain.table)))
         if max_epochs is None:
@@ -218,7 +187,7 @@ class MaskedAutoencoder:
                 **options,
             }
         )
-        data = split_data(log_notes(domain.table) if self._query else self._table, config)
+        data = split_data(log_notes(domain.table) if self._query else domain.table, config)
         reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
         with tempfile.TemporaryDirectory(prefix="r2mae-") as folder:
             fitted = fit(config, domain, run or Path(folder) / "run", data=data, reporter=reporter)
@@ -352,68 +321,6 @@ class MaskedAutoencoder:
         frame.attrs["hidden"] = len(hidden[0]) / len(table.genes)
         return frame
 
-    def evaluate(
-        self,
-        adata: "AnnData | None" = None,
-        *,
-        labels: str | Iterable[str] | None = None,
-        regress: str | Iterable[str] = (),
-        donor_key: str | None = None,
-        intervals: bool = True,
-        transform_batch: str | None = None,
-        batch_size: int = 2048,
-        **options: Any,
-    ) -> dict[str, float]:
-        """Measure how well linear probes of the representation predict columns of obs.
-
-        Parameters
-        ----------
-        adata, transform_batch, batch_size
-            As in :meth:`get_latent_representation`.
-        labels : str or iterable of str, optional
-            Columns that logistic regression predicts; by default the `labels_key` of :meth:`setup_anndata`.
-        regress : str or iterable of str
-            Columns that ridge regression predicts, such as age.
-        donor_key : str, optional
-            Column with the donor: probes are trained on some donors and tested on others. Without it, training and
-            test cells share donors, and scores are too high.
-        intervals : bool
-            If donors are known, also return the limits of a bootstrap over test donors.
-        **options
-            Other fields of :class:`~r2mae.cells.config.CellsDataConfig` that concern probes: `exclude`, `only`,
-            `auroc_labels`, `test_donors` and `max_cells`.
-
-        Returns
-        -------
-        dict
-            Scores by name: see :func:`r2mae.cells.evaluate.evaluate_embedding`.
-
-        Raises
-        ------
-        UserError
-            For columns that do not exist or cannot be predicted, or if none is named.
-        """
-        from r2mae.cells.donors import check_probes
-        from r2mae.cells.evaluate import evaluate_embedding
-
-        trained = self._require_trained()
-        named = self._config.data.labels if labels is None else _names_of(labels)
-        if not named and not _names_of(regress):
-            raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
-        for name in options:
-            if name not in _OF_PROBES:
-                raise unknown("option of evaluate()", name, _OF_PROBES)
-        probes = {name: CellsConfig.default_of(name) for name in _OF_PROBES}
-        probes |= {name: _names_of(value) if isinstance(value, str) else value for name, value in options.items()}
-        config = self._config.replace(labels=named, regress=_names_of(regress), donor_key=donor_key, **probes)
-        table = self._mapped_table(adata, transform_batch)
-        log_notes(replace(table, notes=check_probes(table, config)))
-
-        def lookup(rows: np.ndarray) -> np.ndarray:
-            return embed_rows(trained.task, trained.model, table, rows, batch_size)
-
-        return evaluate_embedding(table, lookup, config, intervals=intervals)
-
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model as a run folder: :meth:`load` reads it, and the command line, such as ``r2mae embed``.
 
@@ -508,23 +415,21 @@ class MaskedAutoencoder:
             raise UserError("the model is not trained: call train() first, or load() a saved one")
         return self._trained
 
-    def _with_current_obs(self) -> CellTable:
-        """Return the cells with their counts and batches, and with the other columns of obs as they are now."""
-        obs, kept, key = self.adata.obs, self._table.obs, self._config.data.batch_key
+    def _own_table(self) -> CellTable:
+        """Return the cells that the model was made with, unless `adata` has others by now."""
+        obs, kept = self.adata.obs, self._table.obs
         if not obs.index.equals(kept.index):
             raise UserError(
                 f"adata has other cells ({len(obs):,}) than when the model was made ({len(kept):,}), or another order: "
                 "pass adata=adata to use its current cells, or make a new model"
             )
-        if key is not None and key in kept:
-            obs = obs.assign(**{key: kept[key].array})
-        return replace(self._table, obs=obs)
+        return self._table
 
     def _mapped_table(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
         """Return cells with the model's genes, and with batches numbered as the model's encoder needs them."""
         model, data = self._require_trained().model, self._config.data
         if adata is None:
-            table = self._with_current_obs()
+            table = self._own_table()
             batch = align_batches(table.name, table.obs, data.batch_key, model.batch_names, transform_batch)
             return replace(table, batch=batch, batches=model.batch_names)
         mapped = load_cells(

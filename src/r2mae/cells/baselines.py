@@ -5,7 +5,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -164,39 +163,23 @@ def fit_mean_cell(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> tuple[Me
     return MeanCell(shares, theta), torch.from_numpy((logs / len(rows)).astype(np.float32))
 
 
-def _log_expression_in_parts(
-    table: "CellTable", rows: Int64[np.ndarray, " n"]
-) -> Iterator[Float32[np.ndarray, "part genes"]]:
-    """Yield log-normalised expression of some cells, dense, a few at a time."""
-    for first in range(0, len(rows), _FEW_CELLS):
-        yield log_normalized_expression(table, rows[first : first + _FEW_CELLS])
-
-
-@dataclass(frozen=True)
-class GaussianExpression:
+@torch.no_grad()
+def expected_by_gaussian(
+    gaussian: GaussianConditionalMean,
+    shares: Float[Tensor, " genes"],
+    batch: CSR,
+    hidden: Int64[Tensor, " hidden"],
+) -> Float[Tensor, "cells genes"]:
     """Predict log-normalised expression of hidden genes by a Gaussian's conditional mean, at least zero.
 
     As the models it sees nothing of the hidden counts. So it estimates a cell's library from the kept ones: their sum
-    by the share of the kept genes in the mean cell.
-
-    Parameters
-    ----------
-    gaussian : GaussianConditionalMean
-        Of log-normalised expression.
-    shares : Float tensor, shape (genes,)
-        Those of the mean cell.
+    by the share of the kept genes in the mean cell, which `shares` gives.
     """
-
-    gaussian: GaussianConditionalMean
-    shares: Float[Tensor, " genes"]
-
-    def __call__(self, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells genes"]:
-        """Return log-normalised expression of all genes."""
-        mask = torch.zeros(len(self.shares), dtype=torch.bool).index_fill_(0, hidden, True)
-        kept = dense(batch, len(mask)).index_fill_(1, hidden, 0.0)
-        library = (kept.sum(1, keepdim=True) / self.shares[~mask].sum()).clamp(min=1.0)
-        filled = self.gaussian.fill((kept * (TARGET_SUM / library)).log1p().numpy(), mask.numpy())
-        return torch.from_numpy(filled.clip(0.0).astype(np.float32))
+    mask = torch.zeros(len(shares), dtype=torch.bool).index_fill_(0, hidden, True)
+    kept = dense(batch, len(mask)).index_fill_(1, hidden, 0.0)
+    library = (kept.sum(1, keepdim=True) / shares[~mask].sum()).clamp(min=1.0)
+    filled = gaussian.fill((kept * (TARGET_SUM / library)).log1p().numpy(), mask.numpy())
+    return torch.from_numpy(filled.clip(0.0).astype(np.float32))
 
 
 def _imputation_scores(
@@ -206,11 +189,15 @@ def _imputation_scores(
     data = split_data(table, config)
     if data.validation is None or data.train.rows is None:
         return {}
-    genes = table.counts.shape[1]
-    model, mean_log = fit_mean_cell(table, data.train.rows)
+    genes, rows = table.counts.shape[1], data.train.rows
+    model, mean_log = fit_mean_cell(table, rows)
     if name == "gaussian":
-        fitted = GaussianConditionalMean.fit(partial(_log_expression_in_parts, table, data.train.rows))
-        expected = GaussianExpression(fitted, model.logits.exp())
+
+        def parts() -> Iterator[np.ndarray]:
+            starts = range(0, len(rows), _FEW_CELLS)
+            return (log_normalized_expression(table, rows[first : first + _FEW_CELLS]) for first in starts)
+
+        expected = partial(expected_by_gaussian, GaussianConditionalMean.fit(parts), model.logits.exp())
         return reconstruction_scores(expected, genes, data.validation, logged=True)
     losses = masked_gene_losses(GeneTask(genes), model, data.validation, items=items)
 
@@ -306,14 +293,14 @@ def expected_by_scvi(model: Any, batch: CSR, hidden: Int64[Tensor, " hidden"]) -
 
 
 def baseline_scores(
-    table: "CellTable", config: CellsConfig, name: str, *, intervals: bool = True, items: "ItemRecorder | None" = None
+    table: "CellTable", config: CellsConfig, name: str, *, items: "ItemRecorder | None" = None
 ) -> dict[str, float]:
     """Score a baseline by those scores of :func:`~r2mae.cells.evaluate.evaluate` that it can have, on the same cells.
 
     ``expression``, ``pca`` and keys of the file's ``.obsm`` are embeddings, and so is ``scvi``, which also predicts
     hidden genes. ``mean`` and ``gaussian`` only predict hidden genes: by the mean training cell (for the loss its
     shares of the library, for the correlations its mean log-normalised expression), and by the conditional mean of a
-    Gaussian (:class:`GaussianExpression`), which has no loss. The configuration's seed divides the donors, splits off
+    Gaussian (:func:`expected_by_gaussian`), which has no loss. The configuration's seed divides the donors, splits off
     the validation cells, and seeds scVI. `items` records the share of each cell in the loss of ``mean``.
 
     Raises
@@ -338,7 +325,7 @@ def baseline_scores(
             reconstructed = reconstruction_scores(partial(expected_by_scvi, model), table.counts.shape[1], held_out)
     else:
         embedding = obsm_embedding(table, config.data.source, name)
-    return evaluate_embedding(table, embedding, config, intervals=intervals) | reconstructed
+    return evaluate_embedding(table, embedding, config) | reconstructed
 
 
 def _log_normalized(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> "csr_matrix":

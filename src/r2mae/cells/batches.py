@@ -12,9 +12,8 @@ from torch import Tensor
 
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
 from r2mae.cells.counts import ENTRY
-from r2mae.cells.donors import check_probes
-from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.cells.table import CellTable, check_columns, load_cells, log_notes
+from r2mae.cells.donors import check_probes, probe_cells
+from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, Data
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from r2mae.cells.task import CountModel, GeneTask
 
 _BATCH = 2048
-# Fields of a configuration that name columns and layers of a file.
-_FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 
 class CellBatches(Batches):
@@ -129,8 +126,7 @@ def load_data(config: CellsConfig) -> CellData:
         config.data.source,
         layer=config.data.layer,
         batch_key=config.data.batch_key,
-        donor_key=config.data.donor_key,
-        columns=(*config.data.labels, *config.data.regress),
+        columns=(*filter(None, (config.data.donor_key,)), *config.data.labels, *config.data.regress),
         n_top_genes=config.data.n_top_genes,
         min_genes=config.data.min_genes,
     )
@@ -161,13 +157,13 @@ def load_other_data(
 ) -> tuple[CellsConfig, CellData]:
     """Read external cells, mapped onto a model's genes and batches by name. All of them are validation cells.
 
-    Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors of
-    these cells. `transform_batch` and `layer` are as in :func:`embed_source`.
+    Probes predict the run's columns, and are fitted on training donors of these cells. `transform_batch` and `layer`
+    are as in :func:`embed_source`.
 
     Probes that are impossible for these cells are omitted with a note, so that everything else can be measured: those
     of columns that obs lacks, or that have fewer than two values. If the donor column or a column of a rule is missing,
-    there is one donor, or rules leave no cell, these are all probes: such that share donors, or use other cells, would
-    not be comparable with those of the run.
+    or rules leave no cell, these are all probes: such that share donors, or use other cells, would not be comparable
+    with those of the run.
 
     Returns
     -------
@@ -180,38 +176,32 @@ def load_other_data(
     UserError
         As :func:`r2mae.cells.table.load_cells`.
     """
-    fields: dict[str, Any] = {}
-    if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
-        fields = {name: SET_DEFAULTS[source].get(name, CellsConfig.default_of(name)) for name in _FILE_FIELDS}
-    config = config.replace(data=source, **fields, **({} if layer is None else {"layer": layer}))
+    config = config.replace(data=source, **({} if layer is None else {"layer": layer}))
     genes, batches, own = tuple(architecture["genes"]), tuple(architecture["batches"]), config.data
     table = load_cells(
         own.source, layer=own.layer, batch_key=own.batch_key, genes=genes, batches=batches,
         transform_batch=transform_batch,
     )  # fmt: skip
-    columns, lacks = {*own.labels, *own.regress}, {}
-    for column in (*own.labels, *own.regress):
-        try:
-            check_probes(table, _without_probes(config, columns - {column}))
-        except UserError as error:
-            lacks[column] = str(error).removeprefix(f"{table.name}: ")
-    config = _without_probes(config, lacks)
-    notes = (*table.notes, *(f"{name}: no probe, as {lack}" for name, lack in lacks.items()))
-    notes += check_columns(table, None, config.data.donor_key, (*config.data.labels, *config.data.regress))
-    table = replace(table, notes=notes + check_probes(table, config))
+    columns = (*own.labels, *own.regress)
+    notes = tuple(f"{column}: no probe, as obs has no such column" for column in columns if column not in table.obs)
+    try:
+        probes, more = probe_cells(table, _with_probes(config, [column for column in columns if column in table.obs]))
+    except UserError as error:
+        probes, more = (), (f"no probes, as {str(error).removeprefix(f'{table.name}: ')}",)
+    config = _with_probes(config, [one.column for one in probes])
+    table = replace(table, notes=(*table.notes, *notes, *more))
     cells = CellBatches(table)
     return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
 
 
-def _without_probes(config: CellsConfig, columns: Collection[str]) -> CellsConfig:
-    """Return the configuration without the probes of some columns; without any probe, also without donors and rules."""
+def _with_probes(config: CellsConfig, columns: Collection[str]) -> CellsConfig:
+    """Return the configuration with the probes of these columns alone; without any, also without donors and rules."""
 
-    def kept(field: str, end: str) -> tuple[str, ...]:
-        return tuple(entry for entry in getattr(config.data, field) if entry.partition(end)[0] not in columns)
+    def kept(field: str) -> tuple[str, ...]:
+        return tuple(entry for entry in getattr(config.data, field) if entry.partition("=")[0] in columns)
 
-    fields = {"labels": "=", "regress": "=", "auroc_labels": "=", "max_cells": "=", "exclude": ":", "only": ":"}
-    config = config.replace(**{field: kept(field, end) for field, end in fields.items()})
-    return config if config.data.labels or config.data.regress else config.replace(donor_key=None, exclude=(), only=())
+    config = config.replace(**{field: kept(field) for field in ("labels", "regress", "auroc_labels", "max_cells")})
+    return config if columns else config.replace(donor_key=None, exclude=(), only=())
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:

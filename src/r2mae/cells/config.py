@@ -46,11 +46,9 @@ class CellsDataConfig(DataConfig):
     regress : list of str
         Columns of obs to predict by ridge regression, such as age.
     exclude : list of str
-        Cells that the probes omit, as column=value, such as condition=control; condition:cell_type=B omits the B cells
-        from the probe of condition alone.
+        Cells that the probes omit, as column=value, such as condition=control.
     only : list of str
-        The only cells for the probes, or for that of one column, in the same form; of several values of a column a cell
-        needs one.
+        The only cells for the probes, in the same form; of several values of a column a cell needs one.
     auroc_labels : list of str
         Labels that count in average score and ranks with AUROC, over cells and over donors, instead of balanced
         accuracy and macro F1 (paper: ADNC, on SEA-AD).
@@ -58,8 +56,6 @@ class CellsDataConfig(DataConfig):
         Use this many highly variable genes (scanpy's default procedure); by default all.
     min_genes : int
         Omit cells that express fewer of the chosen genes (paper: 20).
-    test_donors : float
-        Fraction of the donors whose cells test the probes (paper: 0.4).
     max_cells : list of str
         Largest number of training cells and of test cells of a probe, as column=number; by default 200,000 (paper;
         cell_type=100000 on SEA-AD).
@@ -76,7 +72,6 @@ class CellsDataConfig(DataConfig):
     auroc_labels: tuple[str, ...] = ()
     n_top_genes: Annotated[int, Range(2)] | None = None  # masking needs two genes
     min_genes: Annotated[int, Range(0)] = 0
-    test_donors: Annotated[float, Range(above=0, below=1)] = 0.4
     max_cells: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -88,11 +83,16 @@ class CellsDataConfig(DataConfig):
             for entry in getattr(self, name):
                 if not all(entry.partition("=")):
                     raise UserError(f"{name} takes column=value, such as condition=control, not {entry!r}")
-        for label in self.auroc_labels:
-            if label not in self.labels:
-                hint = nearest(label, self.labels) if self.labels else "name it in labels, too"
-                off = "; if it is a default of the set, --auroc-labels without names removes it"
-                raise UserError(f"auroc_labels names {label!r}, which is not in labels: {hint}{off}")
+        limited = [entry.partition("=")[0] for entry in self.max_cells]
+        for name, columns, probed in (
+            ("auroc_labels", self.auroc_labels, self.labels),
+            ("max_cells", limited, (*self.labels, *self.regress)),
+        ):
+            for column in columns:
+                if column not in probed:
+                    hint = nearest(column, probed) if probed else "name it in labels, too"
+                    off = f"; if it is a default of the set, --{name.replace('_', '-')} without names removes it"
+                    raise UserError(f"{name} names {column!r}, which no probe predicts: {hint}{off}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,10 @@
 In a mapped file random cells are read as fast as in memory, and the system keeps in memory what fits.
 """
 
-import errno
 import hashlib
 import mmap
-import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +19,7 @@ from scipy.sparse import csr_matrix
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
 from r2mae.files import sync
-from r2mae.fingerprint import files_below
+from r2mae.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from r2mae.cells.table import Source
@@ -34,7 +31,6 @@ ENTRY = 8
 """Bytes of a count, in memory or on a device: float32 and int32."""
 _ENTRIES = 1 << 23  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
 _BINS = 20  # of genes of similar mean, as in scanpy
-_MIN_FREE = 1 << 26  # bytes that must stay free on the disk of a copy
 
 
 class Stored(NamedTuple):
@@ -115,23 +111,19 @@ def blocks(matrix: csr_matrix | Stored, size: int | None = None) -> Iterator[tup
         data = data.astype(np.float32) if data.dtype == np.float16 else data  # scipy lacks float16
         block = csr_matrix((data, indices, ends - ends[0]), shape=(len(ends) - 1, genes))
         block.check_format()
+        block.sum_duplicates()
         yield first, block
 
 
-class Totals(NamedTuple):
-    """Number of cells in which each gene is above zero, and total count of each cell, from one pass over the counts."""
+def check_counts(source: "Source") -> tuple[Int64[np.ndarray, " genes"], Float64[np.ndarray, " cells"]]:
+    """Check that these are raw counts, in one pass over blocks.
 
-    cells_of_gene: Int64[np.ndarray, " genes"]
-    library: Float64[np.ndarray, " cells"]
-
-
-def check_counts(source: "Source") -> Totals:
-    """Check that these are raw counts, and add them up, in one pass over blocks.
+    Returns the number of cells in which each gene is above zero, and the total count of each cell.
 
     Raises
     ------
     UserError
-        For a value that is missing, negative or fractional, with cell and gene; for a gene twice in a cell.
+        For a value that is missing, negative or fractional, with cell and gene.
     """
     cells, genes = source.matrix.shape
     spread, library = np.zeros(genes, np.int64), np.zeros(cells)
@@ -143,29 +135,14 @@ def check_counts(source: "Source") -> Totals:
         if not right.all():
             entry = int(np.argmin(right))
             row = first + int(np.searchsorted(block.indptr, entry, side="right")) - 1
-            reason = "which is no count: correct or remove that cell"
-            if np.isfinite(data[entry]):
-                what = (
-                    "and counts are 0 or more: the data are scaled"
-                    if data[entry] < 0
-                    else "a fraction: the data are normalised"
-                )
-                reason = what + source.other_layer
             raise UserError(
                 f"{source} of cell {str(source.obs.index[row])!r}, gene {source.genes[block.indices[entry]]!r} is "
-                f"{data[entry]:g}, {reason}"
-            )
-        stored = block.nnz
-        block.sum_duplicates()
-        if block.nnz < stored:
-            raise UserError(
-                f"{source} stores a gene twice in one cell: read it with anndata, call X.sum_duplicates(), and write "
-                "it again"
+                f"{data[entry]:g}, and counts are whole numbers of 0 or more{source.other_layer}"
             )
         library[first : first + block.shape[0]] = block @ np.ones(genes)
         block.eliminate_zeros()
         spread += np.bincount(block.indices, minlength=genes)
-    return Totals(spread, library)
+    return spread, library
 
 
 def highly_variable_genes(
@@ -215,77 +192,60 @@ def highly_variable_genes(
     return np.flatnonzero(np.nan_to_num(score, nan=-np.inf) >= known[-min(number, len(known))])
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """The chosen genes, and how many of them a cell must express.
+def chosen_blocks(
+    matrix: csr_matrix | Stored, columns: Int64[np.ndarray, " genes"], min_genes: int
+) -> Iterator[tuple[Rows, csr_matrix]]:
+    """Yield the cells that express `min_genes` of some genes, in blocks: their indices, and counts above zero.
 
-    Parameters
-    ----------
-    columns : int64 array (genes,)
-        Column of each gene, none twice; −1 for a gene that does not exist and counts as zero.
-    min_genes : int
-        Omit cells that express fewer of these genes.
-    entries : int
-        Number of counts above zero in these genes, in all cells.
+    Counts are float32 and sorted by gene. A column of −1 is a gene that does not exist, and counts as zero.
     """
-
-    columns: Int64[np.ndarray, " genes"]
-    min_genes: int
-    entries: int
-
-    @property
-    def index_type(self) -> np.dtype:
-        """The type of column numbers, and of the ends of the rows: scipy copies all of one if they differ."""
-        return np.dtype(np.int32 if self.entries < 2**31 else np.int64)
-
-    def write(self, matrix: csr_matrix | Stored, put: Callable[..., object]) -> tuple[Int64[np.ndarray, " ends"], Rows]:
-        """Call ``put(first, data, indices)`` with blocks of the chosen counts above zero as float32, and their columns.
-
-        `first` is the number of counts before. Returns the ends of the rows, and the indices of their cells.
-        """
-        lengths, kept, written = [np.zeros(1, dtype=np.int64)], [], 0
-        for first, block in blocks(matrix):
-            parts = block.data.astype(np.float32), block.indices, block.indptr
-            # The last column, number −1, is empty.
-            part = csr_matrix(parts, shape=(block.shape[0], block.shape[1] + 1))[:, self.columns]
-            part.eliminate_zeros()
-            part.sort_indices()
-            enough = np.flatnonzero(np.diff(part.indptr) >= self.min_genes)
-            part = part[enough]
-            put(written, part.data, part.indices.astype(self.index_type, copy=False))
-            written += part.nnz
-            lengths.append(np.diff(part.indptr))
-            kept.append(first + enough)
-        return np.cumsum(np.concatenate(lengths)), np.concatenate(kept)
+    for first, block in blocks(matrix):
+        parts = block.data.astype(np.float32), block.indices, block.indptr
+        # The last column, number −1, is empty.
+        part = csr_matrix(parts, shape=(block.shape[0], block.shape[1] + 1))[:, columns]
+        part.eliminate_zeros()
+        part.sort_indices()
+        enough = np.flatnonzero(np.diff(part.indptr) >= min_genes)
+        yield first + enough, part[enough]
 
 
-def packed(matrix: csr_matrix | Stored, choice: Choice) -> tuple[Counts, Rows]:
-    """Read the chosen counts into memory, a block at a time; return also the indices of their cells."""
-    data, indices = np.empty(choice.entries, dtype=np.float32), np.empty(choice.entries, dtype=choice.index_type)
+def packed(
+    matrix: csr_matrix | Stored, columns: Int64[np.ndarray, " genes"], min_genes: int, entries: int
+) -> tuple[Counts, Rows]:
+    """Read the chosen counts, at most `entries`, into memory, a block at a time; return also the indices of the cells.
 
-    def put(first: int, *parts: np.ndarray) -> None:
-        for array, part in zip((data, indices), parts, strict=True):
-            array[first : first + len(part)] = part
+    The other arguments are those of :func:`chosen_blocks`.
+    """
+    data, indices = np.empty(entries, dtype=np.float32), np.empty(entries, dtype=_index_type(entries))
+    lengths, kept, end = [np.zeros(1, dtype=np.int64)], [], 0
+    for rows, part in chosen_blocks(matrix, columns, min_genes):
+        start, end = end, end + part.nnz
+        data[start:end], indices[start:end] = part.data, part.indices
+        lengths.append(np.diff(part.indptr))
+        kept.append(rows)
+    indptr, cells = np.cumsum(np.concatenate(lengths)), np.concatenate(kept)
+    return Counts(_matrix(data[:end], indices[:end], indptr, (len(cells), len(columns)))), cells
 
-    indptr, kept = choice.write(matrix, put)
-    arrays = data[: indptr[-1]], indices[: indptr[-1]]
-    return Counts(_matrix(*arrays, indptr, (len(kept), len(choice.columns)))), kept
 
+def copied(
+    matrix: Stored, columns: Int64[np.ndarray, " genes"], min_genes: int, entries: int, source: Path, layer: str
+) -> tuple[Counts, Rows, Path]:
+    """Map an uncompressed copy of the chosen counts, which is made once for each content of the source.
 
-def copied(matrix: Stored, choice: Choice, source: Path, where: str) -> tuple[Counts, Rows, Path]:
-    """Map the uncompressed copy of the chosen counts, which is made once for each state of the source.
-
-    Returns the counts, the indices of their cells, and the folder of the copy.
+    Arguments are those of :func:`packed`, and the source. Returns the counts, the indices of their cells, and the
+    folder of the copy.
 
     Raises
     ------
     UserError
         If it cannot be written.
     """
-    folder = _folder_of_copy(choice, source, where)
+    chosen = f"{fingerprint(source)}\0{layer}\0{min_genes}\0".encode() + columns.tobytes()
+    folder = data_root() / "unpacked" / f"{source.stem}-{hashlib.blake2b(chosen, digest_size=16).hexdigest()}"
+    kind = _index_type(entries)
     if not folder.exists():
         try:
-            _write_copy(folder, matrix, choice)
+            _write_copy(folder, chosen_blocks(matrix, columns, min_genes), kind)
         except OSError as error:
             if not folder.exists():  # otherwise another process has made the same copy
                 raise UserError(
@@ -293,24 +253,31 @@ def copied(matrix: Stored, choice: Choice, source: Path, where: str) -> tuple[Co
                     "for an uncompressed copy of the counts"
                 ) from None
     with np.load(folder / "cells.npz") as arrays:
-        indptr, kept = arrays["indptr"], arrays["kept"]
-    places = (folder / "data", "float32", 0), (folder / "indices", choice.index_type.str, 0)
-    return map_counts(*places, indptr, (len(kept), len(choice.columns))), kept, folder
+        indptr, cells = arrays["indptr"], arrays["kept"]
+    places = (folder / "data", "float32", 0), (folder / "indices", kind.str, 0)
+    return map_counts(*places, indptr, (len(cells), len(columns))), cells, folder
 
 
-def _write_copy(folder: Path, matrix: Stored, choice: Choice) -> None:
+def _write_copy(folder: Path, parts: Iterator[tuple[Rows, csr_matrix]], kind: np.dtype) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(folder.parent).free < choice.entries * ENTRY + _MIN_FREE:  # before time is spent on writing
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
-        unfinished = Path(place) / "copy"
+        unfinished, lengths, kept = Path(place) / "copy", [np.zeros(1, dtype=np.int64)], []
         unfinished.mkdir()
         with (unfinished / "data").open("wb") as data, (unfinished / "indices").open("wb") as indices:
-            indptr, kept = choice.write(matrix, lambda _, *parts: (parts[0].tofile(data), parts[1].tofile(indices)))
-        np.savez(unfinished / "cells.npz", indptr=indptr, kept=kept)
+            for rows, part in parts:
+                part.data.tofile(data)
+                part.indices.astype(kind, copy=False).tofile(indices)
+                lengths.append(np.diff(part.indptr))
+                kept.append(rows)
+        np.savez(unfinished / "cells.npz", indptr=np.cumsum(np.concatenate(lengths)), kept=np.concatenate(kept))
         for file in unfinished.iterdir():
             sync(file)
         unfinished.replace(folder)
+
+
+def _index_type(entries: int) -> np.dtype:
+    """Return the type of column numbers, and of the ends of the rows: scipy copies all of one if they differ."""
+    return np.dtype(np.int32 if entries < 2**31 else np.int64)
 
 
 def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_matrix:
@@ -318,20 +285,3 @@ def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tu
     matrix = csr_matrix(shape, dtype=data.dtype)
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr.astype(indices.dtype)
     return matrix
-
-
-def _folder_of_copy(choice: Choice, source: Path, where: str) -> Path:
-    """Return the folder for the copy of these genes in this state of a file.
-
-    It is in the data folder if that can be written, else in the user's cache folder.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for path in [source] if source.is_file() else sorted(path for _, path, _ in files_below(source)):
-        digest.update(f"{path.absolute()}\0{path.stat().st_size}\0{path.stat().st_mtime_ns}\0".encode())
-    digest.update(f"{where}\0{choice.min_genes}\0".encode() + choice.columns.tobytes())
-    root = data_root()
-    if not os.access(root, os.W_OK):
-        import pooch
-
-        root = Path(pooch.os_cache("r2mae"))
-    return root / "unpacked" / f"{source.stem}-{digest.hexdigest()}"

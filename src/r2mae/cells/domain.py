@@ -61,8 +61,8 @@ def check_run_of_cells(folder: RunFolder) -> None:
         raise UserError(f"{folder.path} is a run of the domain {name!r}, not {CellsDomain.name!r}: name a run on cells")
 
 
-def check_init(config: CellsConfig) -> None:
-    """Refuse an `init` that is no finished run on cells, or has a model of other sizes."""
+def check_init(config: CellsConfig) -> RunFolder:
+    """Return the run that `init` names; refuse one that is not finished, or has a model of other sizes."""
     folder = RunFolder(str(config.init))
     check_run_of_cells(folder)
     if not folder.trained:
@@ -74,6 +74,7 @@ def check_init(config: CellsConfig) -> None:
                 f"{folder.path} (init) has another {name} than the run ({str(theirs.get(name, False))[:60]}, here "
                 f"{own.get(name, False)}): give the run that of the weights (--{name.replace('_', '-')})"
             )
+    return folder
 
 
 class CellsDomain(Domain):
@@ -141,9 +142,8 @@ class CellsDomain(Domain):
         from r2mae.training.initial import Origin
         from r2mae.training.saving import load_model
 
-        check_init(config)
         assert isinstance(model, CountModel)
-        folder = RunFolder(str(config.init))
+        folder = check_init(config)
         _, _, other = load_model(folder.path, self)
         new = sorted({*model.gene_names} - {*other.gene_names})
         number = len(model.gene_names)

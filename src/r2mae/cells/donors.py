@@ -12,25 +12,18 @@ import pandas as pd
 from jaxtyping import Bool, Int64
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.table import CellTable, cells_in_words
+from r2mae.cells.table import CellTable, cells_in_words, column_of
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation, uniforms
 
 Kind = Literal["label", "number"]
+_TEST_DONORS = 0.4  # fraction of the donors whose cells test the probes, as in the paper
 _MAX_CELLS = 200_000  # largest number of training cells of a probe, and of test cells, as in the paper
 
 
-class Rule(NamedTuple):
-    """Cells that `exclude` or `only` omits from a probe (all probes if it is None), and why, in words."""
-
-    probe: str | None
-    cells: Bool[np.ndarray, " cells"]
-    why: str
-
-
 class DonorSplit(NamedTuple):
-    """Donors of the cells that no rule for all probes excludes, and which of them are test donors.
+    """Donors of the cells that no rule excludes, and which of them are test donors.
 
     Without a donor column, every cell counts as a donor of its own, and `grouped` is False.
     """
@@ -40,7 +33,6 @@ class DonorSplit(NamedTuple):
     test: Bool[np.ndarray, " donors"]
     grouped: bool
     notes: tuple[str, ...]
-    rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,32 +58,31 @@ class ProbeCells:
 def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
     """Exclude cells by rules and split the donors of the others; the split depends on the seed alone.
 
-    ``⌊(1 − test_donors) × donors⌋`` are training donors; there is at least one training and one test donor. If a label
-    column is constant within every donor (such as a condition), donors of each value of the first such column are
+    ``⌊0.6 × donors⌋`` are training donors, as in the paper; there is at least one training and one test donor. If a
+    label column is constant within every donor (such as a condition), donors of each value of the first such column are
     split in the same proportion, and a value of two or more donors is among both training and test donors.
 
     Raises
     ------
     UserError
-        For an unknown column, a rule of `exclude` or `only` that no cell meets, or rules that leave no cell.
+        As :func:`kept_cells`; for an unknown column.
     """
-    rules = rules_of(table, config)
-    kept, notes = apply_rules(rules, None, np.ones(len(table.obs), dtype=bool))
+    kept, notes = kept_cells(table, config)
     if config.data.donor_key is None:
         codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
         names = tuple(str(row) for row in np.flatnonzero(kept))
         if config.data.labels or config.data.regress:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     else:
-        column = column_of(table, config.data.donor_key, "donor_key").astype(str).to_numpy()
+        column = column_of(table, config.data.donor_key, whole=True).astype(str).to_numpy()
         donors, inverse = np.unique(column[kept], return_inverse=True)
         names = tuple(str(name) for name in donors)
         codes = np.full(len(kept), -1, dtype=np.int64)
         codes[kept] = inverse
     strata = _stratum_of_donors(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
-    test = choose_test_donors(strata, config.data.test_donors, key)
-    return DonorSplit(names, codes, test, config.data.donor_key is not None, notes, rules)
+    test = choose_test_donors(strata, _TEST_DONORS, key)
+    return DonorSplit(names, codes, test, config.data.donor_key is not None, notes)
 
 
 def choose_test_donors(strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
@@ -122,11 +113,10 @@ def choose_test_donors(strata: Sequence[str], test_fraction: float, key: Key) ->
 def probe_cells(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
     """Choose the cells of every probe, in the order of labels, then regress; note which cells were removed, and why.
 
-    Rules for one probe remove cells from this probe alone and do not affect the split of the donors. Cells without a
-    known value are removed: missing or "Unknown" labels, and text that is not a number ("60-69"). So are cells of
-    classes that fewer than two donors have, and test cells of classes that no training donor has. Then each donor
-    keeps at most ``max_cells / donors`` cells, where ``donors`` counts the training or the test donors. A column has no
-    probe if its training or test donors have fewer than two values left.
+    Cells without a known value are removed: missing or "Unknown" labels, and text that is not a number ("60-69"). So
+    are cells of classes that fewer than two donors have, and test cells of classes that no training donor has. Then
+    each donor keeps at most ``max_cells / donors`` cells, where ``donors`` counts the training or the test donors. A
+    column has no probe if its training or test donors have fewer than two values left.
 
     Raises
     ------
@@ -142,120 +132,63 @@ def probe_cells(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells
 
 
 def check_probes(table: CellTable, config: CellsConfig) -> tuple[str, ...]:
-    """Find mistakes in the columns before a model is trained, and return the notes of :func:`probe_cells`.
+    """Return the notes of :func:`probe_cells`; refuse columns none of which has a probe, before a model is trained.
 
     Raises
     ------
     UserError
-        As :func:`split_donors`; also for a single donor, a label column of one class, or a column without numbers.
+        As :func:`split_donors`; also if there are columns, and no probe.
     """
-    probed = (*config.data.labels, *config.data.regress)
-    for entry in config.data.max_cells:
-        column = entry.partition("=")[0]
-        if column not in probed:
-            hint = nearest(column, probed) if probed else "name it in labels (--labels), too"
-            raise UserError(f"max_cells has no probe of {column!r}: {hint}")
-    if not probed:
-        rules_of(table, config)
-        return ()
-    split = split_donors(table, config)
-    if len(split.names) < 2:
-        raise UserError(
-            f"{table.name}: column {config.data.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and "
-            "probes are tested on other donors: omit donor_key to split cells, or omit labels and regress"
-        )
-    for column in probed:
-        kind: Kind = "label" if column in config.data.labels else "number"
-        values, known = probe_values(table, column, kind)
-        values = np.unique(values[known & apply_rules(split.rules, column, split.codes >= 0)[0]])
-        if len(values) < 2:
-            field, what = ("labels", "classes") if kind == "label" else ("regress", "numbers")
-            found = f"only {str(values[0])!r}" if len(values) else "none"
-            raise UserError(
-                f"{table.name}: column {column!r} ({field}) has not two different {what}, {found}: omit it from {field}"
-            )
-    return probe_cells(table, config)[1]
+    probes, notes = probe_cells(table, config)
+    if not probes and (config.data.labels or config.data.regress):
+        raise UserError(f"{table.name}: no column of labels or regress can be predicted: {'; '.join(notes)}")
+    return notes
 
 
 def probe_values(table: CellTable, column: str, kind: Kind) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:
     """Return a column's labels as text or its numbers, and which of them are known; a range is no number."""
     if kind == "label":
-        series = column_of(table, column, "labels")
+        series = column_of(table, column)
         values = series.astype(str).to_numpy().astype(str)
         return values, ~(series.isna().to_numpy() | is_missing(values))
-    series = column_of(table, column, "regress")
+    series = column_of(table, column)
     if not pd.api.types.is_numeric_dtype(series.dtype):
         series = pd.to_numeric(series.astype(str), errors="coerce")
     numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
     return numbers, np.isfinite(numbers)
 
 
-def rules_of(table: CellTable, config: CellsConfig) -> tuple[Rule, ...]:
-    """Read the rules of `exclude` and `only`, and check them against the table.
+def kept_cells(table: CellTable, config: CellsConfig) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
+    """Return the cells that `exclude` and `only` leave for the probes, and notes on how many each rule omits.
 
-    The text before ``=`` is a column of obs, or the label or number column of a probe, a colon and a column of obs. If
-    `only` has several values of a column, a cell needs one of them; if it has several columns, a cell needs each.
-
-    Raises
-    ------
-    UserError
-        For an unknown column, or a value that no cell has.
-    """
-    probed = sorted((*config.data.labels, *config.data.regress), key=len)  # names may contain colons: the longest wins
-    rules, allowed = [], dict[tuple[str | None, str], list[tuple[np.ndarray, str]]]()
-    for field in ("exclude", "only"):
-        for entry in getattr(config.data, field):
-            column, _, value = entry.partition("=")
-            probe = None
-            if column not in table.obs:
-                probe = next((one for one in reversed(probed) if column.startswith(f"{one}:")), None)
-                column = column.removeprefix(f"{probe}:")
-            values = column_of(table, column, field).astype(str).to_numpy().astype(str)
-            cells = np.asarray(values == value)
-            if not cells.any():
-                hint = nearest(value, np.unique(values).tolist())
-                raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {hint}")
-            if field == "exclude":
-                rules.append(Rule(probe, cells, f"with {column}={value}"))
-            else:
-                allowed.setdefault((probe, column), []).append((cells, f"{column}={value}"))
-    for (probe, _), found in allowed.items():
-        some = np.logical_or.reduce([cells for cells, _ in found])
-        rules.append(Rule(probe, ~some, f"without {' or '.join(words for _, words in found)}"))
-    return tuple(rules)
-
-
-def apply_rules(
-    rules: Sequence[Rule], probe: str | None, kept: Bool[np.ndarray, " cells"]
-) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
-    """Omit cells by the rules for one probe, or by those for all probes if `probe` is None.
-
-    Returns the cells that were kept before and still are, and notes on how many each rule omitted.
+    If `only` has several values of a column, a cell needs one of them; if it has several columns, a cell needs each.
 
     Raises
     ------
     UserError
-        If no cell is kept.
+        For an unknown column, a value that no cell has, or if no cell is left.
     """
-    start, whose = ("", "the probes") if probe is None else (f"{probe}: ", f"the probe of {probe}")
-    left, notes = kept, []
-    for rule in rules:
-        if rule.probe == probe:
-            omitted = cells_in_words(int((left & rule.cells).sum()))
-            notes.append(f"{start}{omitted} {rule.why} omitted{' from the probes' if probe is None else ''}")
-            left = left & ~rule.cells
-    if kept.any() and not left.any():
-        raise UserError(f"exclude and only leave no cell for {whose}: remove a rule")
-    return left, tuple(notes)
 
+    def cells_with(entry: str, field: str) -> Bool[np.ndarray, " cells"]:
+        column, _, value = entry.partition("=")
+        values = column_of(table, column).astype(str).to_numpy().astype(str)
+        if value not in values:
+            hint = nearest(value, np.unique(values).tolist())
+            raise UserError(f"{table.name}: no cell has {entry} ({field}): {hint}")
+        return np.asarray(values == value)
 
-def column_of(table: CellTable, name: str, field: str) -> "pd.Series[str]":
-    """Return a column of obs; `field` is the field of the configuration that names it, for the error."""
-    if name not in table.obs:
-        known = [str(column) for column in table.obs]
-        raise UserError(f"{table.name}: obs has no column {name!r} ({field}): {nearest(name, known)}")
-    column: pd.Series[str] = table.obs[name]
-    return column
+    omitted = {f"with {entry}": cells_with(entry, "exclude") for entry in config.data.exclude}
+    for column in dict.fromkeys(entry.partition("=")[0] for entry in config.data.only):
+        wanted = [entry for entry in config.data.only if entry.partition("=")[0] == column]
+        some = np.logical_or.reduce([cells_with(entry, "only") for entry in wanted])
+        omitted[f"without {' or '.join(wanted)}"] = ~some
+    kept, notes = np.ones(len(table.obs), dtype=bool), []
+    for why, cells in omitted.items():
+        notes.append(f"{cells_in_words(int((kept & cells).sum()))} {why} omitted from the probes")
+        kept &= ~cells
+    if not kept.any():
+        raise UserError("exclude and only leave no cell for the probes: remove a rule")
+    return kept, tuple(notes)
 
 
 def limit_cells(
@@ -281,8 +214,7 @@ def _choose_probe_cells(
     table: CellTable, config: CellsConfig, split: DonorSplit, column: str, kind: Kind, notes: list[str]
 ) -> ProbeCells | None:
     values, known = probe_values(table, column, kind)
-    kept, omitted = apply_rules(split.rules, column, split.codes >= 0)
-    notes += omitted
+    kept = split.codes >= 0
     if (kept & ~known).any():
         lack = "known label" if kind == "label" else "number"
         notes.append(f"{column}: {cells_in_words(int((kept & ~known).sum()))} with no {lack} removed")

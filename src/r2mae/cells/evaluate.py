@@ -58,7 +58,6 @@ def evaluate(
     model: CountModel,
     data: "CellData",
     *,
-    intervals: bool = True,
     bn_statistics: BnStatistics | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
@@ -68,9 +67,6 @@ def evaluate(
     ----------
     config, task, model, data
         Those of the run.
-    intervals : bool
-        If donors are known, also return the limits of the cluster bootstrap over test donors:
-        ``<score>_donors_low`` and ``<score>_donors_high``.
     bn_statistics : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
         ratio for reconstruction. By default as in the configuration.
@@ -91,7 +87,7 @@ def evaluate(
 
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
-            scores = evaluate_embedding(data.table, lookup, config, intervals=intervals)
+            scores = evaluate_embedding(data.table, lookup, config)
         if data.validation is not None and len(data.validation):
             scores |= _masked_scores(task, model, data, wanted, items)
         return scores
@@ -133,9 +129,10 @@ def evaluate_embedding(
     embedding : ndarray of shape (cells, width), or function
         The function is called once, with the needed rows in ascending order.
     config : CellsConfig
-        Its labels, auroc_labels, regress, exclude, only, donor_key, test_donors, max_cells and seed.
-    intervals
-        As in :func:`evaluate`.
+        Its labels, auroc_labels, regress, exclude, only, donor_key, max_cells and seed.
+    intervals : bool
+        If donors are known, also return the limits of the cluster bootstrap over test donors:
+        ``<score>_donors_low`` and ``<score>_donors_high``.
 
     Returns
     -------

@@ -11,7 +11,6 @@ from r2mae.evaluation.statistics import Interval
 from r2mae.masking.keys import Key
 
 _EQUAL = 1e-9  # limits that differ by less differ by rounding alone
-_CHUNK = 128  # resamples whose confusion matrices are in memory at a time
 _FLAT = 1e-9  # deviation of ranks, over their number, below which all ranks are taken as equal
 
 Weights = Float64[np.ndarray, "resamples donors"]
@@ -65,10 +64,7 @@ class ClassPredictions(Predictions):
         size, used = self.predicted.shape[1], weights[:, present]
         confusion = np.zeros((len(present), size, size))
         np.add.at(confusion, (codes, self.truth, self.predicted.argmax(axis=1)), 1.0)
-        balanced, macro = np.empty(len(weights)), np.empty(len(weights))
-        for first in range(0, len(weights), _CHUNK):
-            part = slice(first, first + _CHUNK)
-            balanced[part], macro[part] = _confusion_scores(np.tensordot(used[part], confusion, axes=1))
+        balanced, macro = _confusion_scores(np.tensordot(used, confusion, axes=1))
         scores = {
             f"{self.column}_bacc": balanced,
             f"{self.column}_f1": macro,

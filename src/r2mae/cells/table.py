@@ -3,25 +3,23 @@
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 from scipy.sparse import csr_matrix, issparse
 
 from r2mae.catalogue import locate
 from r2mae.cells.counts import (
     ENTRY,
-    Choice,
     Counts,
     Rows,
     Stored,
-    Totals,
     check_counts,
     copied,
     highly_variable_genes,
@@ -41,16 +39,10 @@ RAW = "raw.X"
 """Name, used like that of a layer, of the matrix that AnnData keeps next to a normalised X."""
 IN_MEMORY = "AnnData"
 """Name of the data in the configuration of a run on an AnnData object."""
-_READERS = {
-    ".h5": "scanpy.read_10x_h5",
-    ".loom": "anndata.io.read_loom",
-    ".h5mu": "mudata.read_h5mu",
-    ".mtx": "scanpy.read_mtx",
-    ".csv": "scanpy.read_csv",
-    ".tsv": "scanpy.read_text",
-    ".txt": "scanpy.read_text",
-}
-"""Functions that read other formats into AnnData objects, by the suffix of the file."""
+_HINT = (
+    "fetch or export it again; convert other formats, such as with scanpy.read_10x_h5, scanpy.read_10x_mtx, "
+    "anndata.io.read_loom, mudata.read_h5mu or scanpy.read_csv, and write_h5ad"
+)
 NO_BATCHES = ("all",)
 _MIN_SHARED = 0.1
 _SLACK = 1 << 20  # bytes of an .h5ad file in addition to its arrays
@@ -62,8 +54,10 @@ class Source:
 
     Parameters
     ----------
-    name, where : str
-        Names of source and matrix, for messages.
+    name : str
+        Name of the source, for messages.
+    layer : str
+        Name of the matrix: X, raw.X, or that of a layer.
     matrix : csr_matrix or Stored
     genes : tuple of str
     obs : DataFrame
@@ -74,7 +68,7 @@ class Source:
     """
 
     name: str
-    where: str
+    layer: str
     matrix: csr_matrix | Stored
     genes: tuple[str, ...]
     obs: pd.DataFrame
@@ -82,12 +76,12 @@ class Source:
     path: Path | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.where}"
+        return f"{self.name}: {self.layer if self.layer == 'X' else f'layer {self.layer}'}"
 
     @property
     def other_layer(self) -> str:
         """What to do if this matrix holds no raw counts, as the end of a message."""
-        named = [layer for layer in self.layers if layer not in (self.where, self.where.removeprefix("layer "))]
+        named = [layer for layer in self.layers if layer != self.layer]
         if not named:
             return ": raw counts are needed, and this file has no other matrix; use the file before normalisation"
         likely = next((one for one in named if "count" in one.lower() or "raw" in one.lower()), named[0])
@@ -105,7 +99,7 @@ def path_of(source: str | Path) -> Path:
     if not path.exists() and name == IN_MEMORY:
         raise UserError(
             "the run was trained on an AnnData object in memory, and no file of it is known: use "
-            "MaskedAutoencoder.load(RUN, adata) and its evaluate(), or embed a file with r2mae embed"
+            "MaskedAutoencoder.load(RUN, adata), or embed a file with r2mae embed"
         )
     if not path.exists():
         raise UserError(f"{path} does not exist: name an .h5ad file, a zarr folder, or a set ({nearest(name, SETS)})")
@@ -139,7 +133,7 @@ def opened(path: Path) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         raise UserError(f"reading {path} needs {error.name!r}: pip install 'r2mae[cells]'") from None
     except Exception as error:  # decoders raise many types
-        raise UserError(f"{path} is not a readable AnnData file ({brief(error)}): {_hint(path)}") from error
+        raise UserError(f"{path} is not a readable AnnData file ({brief(error)}): {_HINT}") from error
 
 
 def read_element(path: Path, store: Any, name: str) -> Any:
@@ -167,11 +161,6 @@ def read_adata(source: str | Path) -> "AnnData":
         return anndata.read_zarr(store) if path.is_dir() else anndata.read_h5ad(path)
 
 
-def named_layer(layer: str | None, layers: Iterable[str]) -> str | None:
-    """Return the name of the layer, or None for X. "" and "X" mean X unless a layer has this name."""
-    return None if layer in ("", "X") and layer not in layers else layer
-
-
 @contextmanager
 def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[Source]:
     """Open a source; annotations are read, and counts that are stored by rows can be read while it is open.
@@ -185,23 +174,22 @@ def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[S
         path = path_of(source)
         with opened(path) as store:
             layers = (*map(str, store.get("layers", ())), *([RAW] if "X" in store.get("raw", ()) else ()))
-            group, where = _place_of(str(source), layer, layers, "X" in store, _hint(path, store))
-            group = group if group in store else "raw/X"
+            layer = _known_layer(str(source), layer, layers, "X" in store)
+            group = {"X": "X", RAW: "raw/X"}.get(layer, f"layers/{layer}")
             obs, var = (_read_frame(path, store, part) for part in ("obs", "raw/var" if group == "raw/X" else "var"))
             by_rows = store[group].attrs.get("encoding-type") == "csr_matrix"
             matrix = _stored(path, store, group) if by_rows else to_csr(read_element(path, store, group), str(path))
             if matrix.shape != (len(obs), len(var)):
                 sizes = f"{len(obs)} and {len(var)} rows"
                 raise UserError(f"{path}: {group} has shape {matrix.shape}, obs and var {sizes}")
-            yield Source(str(source), where, matrix, tuple(map(str, var.index)), obs, layers, path)
+            yield Source(str(source), layer, matrix, tuple(map(str, var.index)), obs, layers, path)
     else:
         layers = (*map(str, source.layers), *([] if source.raw is None else [RAW]))
-        group, where = _place_of(IN_MEMORY, layer, layers, source.X is not None, "choose another")
-        name = group.removeprefix("layers/")
-        home = source.raw if group != "X" and name not in source.layers else source
-        counts = source.layers[name] if group != "X" and home is source else home.X
+        layer = _known_layer(IN_MEMORY, layer, layers, source.X is not None)
+        home = source.raw if layer == RAW else source
+        counts = home.X if layer in ("X", RAW) else source.layers[layer]
         genes = tuple(map(str, home.var_names))
-        yield Source(IN_MEMORY, where, to_csr(counts, IN_MEMORY), genes, source.obs, layers)
+        yield Source(IN_MEMORY, layer, to_csr(counts, IN_MEMORY), genes, source.obs, layers)
 
 
 def to_csr(matrix: Any, name: str) -> csr_matrix:
@@ -220,15 +208,15 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
     return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy lacks float16
 
 
-def _place_of(name: str, layer: str | None, layers: tuple[str, ...], has_x: bool, hint: str) -> tuple[str, str]:
-    """Return where the counts of a layer are, as a path in a file and in words; the matrix in raw is one of them."""
-    layer = named_layer(layer, layers)
-    if layer is None and not has_x:
+def _known_layer(name: str, layer: str | None, layers: tuple[str, ...], has_x: bool) -> str:
+    """Return the name of a layer, by default X; refuse one that the source lacks."""
+    layer = layer or "X"
+    if layer == "X" and not has_x:
         todo = f"name the layer that holds raw counts (layers: {', '.join(layers)})"
-        raise UserError(f"{name}: has no X{f': {todo}' if layers else f', and no layers at all: {hint}'}")
-    if layer is not None and layer not in layers:
+        raise UserError(f"{name}: has no X{f': {todo}' if layers else f', and no layers at all: {_HINT}'}")
+    if layer not in ("X", *layers):
         raise UserError(f"{name}: has no layer {layer!r}: {nearest(layer, (*layers, 'X'))}")
-    return ("X", "X") if layer is None else (f"layers/{layer}", f"layer {layer}")
+    return layer
 
 
 def _read_frame(path: Path, store: Any, name: str) -> pd.DataFrame:
@@ -256,8 +244,9 @@ def _stored(path: Path, store: Any, group: str) -> Stored:
     fits = len(indptr) == cells + 1 and np.diff(indptr).max(initial=0) <= genes
     if not fits or not data.shape == indices.shape == (indptr[-1],):
         raise UserError(f"{path}: the parts of {group} contradict each other: fetch or export it again")
-    if not hasattr(data, "id") and data.nchunks_initialized < data.nchunks:  # zarr reads lost chunks as zeros
-        raise UserError(f"{path}: chunks of {data.name} are missing: fetch or export it again")
+    for array in (data, indices):
+        if not hasattr(array, "id") and array.nchunks_initialized < array.nchunks:  # zarr reads lost chunks as zeros
+            raise UserError(f"{path}: chunks of {array.name} are missing: fetch or export it again")
     return Stored(data, indices, indptr, (cells, genes))
 
 
@@ -286,17 +275,6 @@ def _check_place(path: Path, *arrays: Any) -> None:
                 f"{path}: {array.name} is kept in other files (HDF5 calls it virtual or external): write all into one "
                 "file, such as with adata.write_h5ad"
             )
-
-
-def _hint(path: Path, store: Any = ()) -> str:
-    """Return what to do with a file that is no AnnData file, by its name and its groups."""
-    kinds = [kind for kind, group in ((".h5mu", "mod"), (".loom", "col_attrs"), (".h5", "matrix")) if group in store]
-    suffix = kinds[0] if kinds else Path(path.name.removesuffix(".gz")).suffix
-    reader = "scanpy.read_10x_mtx" if path.is_dir() and any(path.glob("matrix.mtx*")) else _READERS.get(suffix)
-    if reader is None:
-        return "fetch or export it again"
-    part = "['rna']" if suffix == ".h5mu" else ""
-    return f"convert it, such as with {reader}({path.name!r}){part}.write_h5ad('cells.h5ad')"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -345,7 +323,6 @@ def load_cells(
     *,
     layer: str | None = None,
     batch_key: str | None = None,
-    donor_key: str | None = None,
     columns: Sequence[str] = (),
     n_top_genes: int | None = None,
     min_genes: int = 0,
@@ -366,10 +343,10 @@ def load_cells(
     source : str, Path or AnnData
     layer : str, optional
         Layer of raw counts; by default X (also "X"). "raw.X" is the matrix in ``adata.raw``, with its own genes.
-    batch_key, donor_key : str, optional
-        Columns of obs; every cell must have a value.
+    batch_key : str, optional
+        Column of obs with the batch; every cell must have a value.
     columns : sequence of str
-        Further columns that must exist; missing values stay missing, and are counted in the notes.
+        Further columns of obs that must exist.
     n_top_genes : int, optional
         Use this many highly variable genes; see :func:`r2mae.cells.counts.highly_variable_genes`.
     min_genes : int
@@ -389,21 +366,24 @@ def load_cells(
     """
     with open_source(source, layer) as raw:
         _check_names(raw, least=2 if genes is None else 1)
-        notes = check_columns(raw, None if batches else batch_key, donor_key, columns)
+        for column in columns:
+            column_of(raw, column)
+        if batch_key is not None and batches is None:
+            column_of(raw, batch_key, whole=True)
         numbers = align_batches(raw.name, raw.obs, batch_key, batches, transform_batch) if batches else None
-        totals = check_counts(raw)
+        cells_of_gene, library = check_counts(raw)
         if genes is None:
-            indices, more = _choose(raw, totals, n_top_genes)
+            indices, more = _choose(raw, cells_of_gene, library, n_top_genes)
             names = tuple(raw.genes[index] for index in indices)
         else:
             (indices, more), names, min_genes = _map_genes(raw, genes), tuple(genes), 0
-        entries = int(totals.cells_of_gene[indices[indices >= 0]].sum())
-        counts, kept, still_more = _take(raw, Choice(indices, min_genes, entries), backed)
+        entries = int(cells_of_gene[indices[indices >= 0]].sum())
+        counts, kept, still_more = _take(raw, indices, min_genes, entries, backed)
         if min_genes and len(kept) < 2:
             raise UserError(
                 f"{raw.name}: {cells_in_words(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer"
             )
-        notes += (*more, *still_more)
+        notes = (*more, *still_more)
         if omitted := len(raw.obs) - len(kept):
             notes += (f"{cells_in_words(omitted)} with fewer than {min_genes} expressed genes omitted",)
         obs = raw.obs.iloc[kept].copy()
@@ -438,13 +418,6 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
-def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
-    """Number the cells' batches by a column of obs, in which every cell must have a value."""
-    check_columns(table, batch_key, None, ())
-    codes, batches = _batches(table.obs, batch_key)
-    return replace(table, batch=codes, batches=batches)
-
-
 def _check_names(source: Source, least: int) -> None:
     cells, genes = source.matrix.shape
     if cells < least or genes < least:
@@ -458,45 +431,37 @@ def _check_names(source: Source, least: int) -> None:
         )
 
 
-def check_columns(
-    source: "Source | CellTable", batch_key: str | None, donor_key: str | None, columns: Sequence[str]
-) -> tuple[str, ...]:
-    """Check that columns of obs exist, and that every cell has a batch and a donor; return notes on missing values."""
-    known, missing = [str(column) for column in source.obs.columns], {}
-    keys = {"batch_key: ": batch_key, "donor_key: ": donor_key}
-    for option, column in (*keys.items(), *(("", column) for column in dict.fromkeys(columns))):
-        if column is None:
-            continue
-        if column not in known:
-            raise UserError(f"{source.name}: {option}obs has no column {column!r}: {nearest(column, known)}")
-        if number := int(source.obs[column].isna().sum()):
-            missing[column] = f"{cells_in_words(number)} without a value in"
-            if option:
-                raise UserError(
-                    f"{source.name}: {option}{missing[column]} column {column!r} of obs: fill it in, or remove these "
-                    "cells"
-                )
-    return tuple(f"{cells} {column}" for column, cells in missing.items())
+def column_of(source: "Source | CellTable", name: str, *, whole: bool = False) -> "pd.Series[Any]":
+    """Return a column of obs; refuse one that does not exist or, if it must be whole, has missing values."""
+    if name not in source.obs:
+        known = [str(column) for column in source.obs]
+        raise UserError(f"{source.name}: obs has no column {name!r}: {nearest(name, known)}")
+    column: pd.Series[Any] = source.obs[name]
+    if whole and (number := int(column.isna().sum())):
+        raise UserError(
+            f"{source.name}: {cells_in_words(number)} without a value in column {name!r} of obs: fill it in, or remove "
+            "these cells"
+        )
+    return column
 
 
 def _choose(
-    source: Source, totals: Totals, n_top_genes: int | None
-) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
+    source: Source,
+    cells_of_gene: Int64[np.ndarray, " genes"],
+    library: Float64[np.ndarray, " cells"],
+    n_top_genes: int | None,
+) -> tuple[Int64[np.ndarray, " chosen"], tuple[str, ...]]:
     """Leave out genes without a count, and choose the highly variable ones of the others."""
-    empty = totals.cells_of_gene == 0
-    columns = np.flatnonzero(~empty)
-    if len(columns) < 2:
-        raise UserError(f"{source.name}: {source.where} has {len(columns)} genes with a count, and masking needs two")
+    empty = cells_of_gene == 0
+    columns = np.arange(len(empty))
     if n_top_genes is not None:
-        columns = highly_variable_genes(source.matrix, n_top_genes, totals.library)
-        columns = columns[~empty[columns]]
-        if len(columns) < 2:
-            few = f"{len(columns)} gene{'' if len(columns) == 1 else 's'} with a count"
-            raise UserError(f"{source.name}: n_top_genes leaves {few}, and masking needs two: ask for more genes")
-    note = f"{int(empty.sum()):,} genes without a count are omitted"
-    if source.path is None:  # whoever has an AnnData object may want to put results next to its genes
-        note += f": tables of expression have {len(columns):,} columns, those of adata[:, table.columns]"
-    return columns, (note,) if empty.any() else ()
+        columns = highly_variable_genes(source.matrix, n_top_genes, library)
+    columns = columns[~empty[columns]]
+    if len(columns) < 2:
+        raise UserError(
+            f"{source} has counts in {len(columns)} of the chosen genes, and masking needs two: choose more"
+        )
+    return columns, (f"{int(empty.sum()):,} genes without a count are omitted",) if empty.any() else ()
 
 
 def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
@@ -511,25 +476,24 @@ def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, 
     found = len(genes) - missing
     others = len(source.genes) - found
     note = f"{found:,} of the model's {number} genes are there, {missing:,} missing (hidden), {others:,} others ignored"
-    if source.path is None:
-        note += f": tables of expression have {number} columns"
-        note += "" if missing else ", those of adata[:, table.columns]"
     return columns, (note,) if missing or others else ()
 
 
-def _take(source: Source, choice: Choice, backed: bool | None) -> tuple[Counts, Rows, tuple[str, ...]]:
+def _take(
+    source: Source, columns: Int64[np.ndarray, " genes"], min_genes: int, entries: int, backed: bool | None
+) -> tuple[Counts, Rows, tuple[str, ...]]:
     """Prepare the chosen counts for reading batches: in memory, mapped from their file, or from a copy of it."""
     matrix = source.matrix
-    on_disk = choice.entries * ENTRY > memory_limit() if backed is None else backed
+    on_disk = entries * ENTRY > memory_limit() if backed is None else backed
     if not on_disk or not isinstance(matrix, Stored):
-        return *packed(matrix, choice), ()
+        return *packed(matrix, columns, min_genes, entries), ()
     cells, genes = matrix.shape
-    everything = np.array_equal(choice.columns, np.arange(genes)) and choice.entries == matrix.indptr[-1]
-    everything = everything and bool((np.diff(matrix.indptr) >= choice.min_genes).all())
+    everything = np.array_equal(columns, np.arange(genes)) and entries == matrix.indptr[-1]
+    everything = everything and bool((np.diff(matrix.indptr) >= min_genes).all())
     if everything and (found := mapped(matrix)) is not None:
         return found, np.arange(cells), ()
     assert source.path is not None
-    made, kept, folder = copied(matrix, choice, source.path, source.where)
+    made, kept, folder = copied(matrix, columns, min_genes, entries, source.path, source.layer)
     size = sum(file.stat().st_size for file in folder.iterdir()) / 2**30
     return made, kept, (f"counts are read from an uncompressed copy, {folder} ({size:.2f} GiB)",)
 
@@ -606,23 +570,18 @@ def _write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> 
     path = path_of(source)
     if list(arrays["cells"]) != list(read_obs(source).index.astype(str)):
         raise UserError(f"{source} has other cells than were embedded: it changed meanwhile; embed it again")
-    with opened(path) as store:
-        copied = not path.is_dir() and not hasattr(store.get("obsm", {}), "dtype")  # in old files obsm is one array
     with atomic_path(output) as temporary:
-        if copied:
-            shutil.copyfile(path, temporary)
-            size = path.stat().st_size
+        if path.is_dir():
+            # Columns of pandas' own string type, which a source may have, are written only with this setting.
+            with anndata.settings.override(allow_write_nullable_strings=True):
+                read_adata(path).write_h5ad(temporary)
         else:
-            adata = read_adata(source)
-            h5py.File(temporary, "w").close()
-            size = adata.__sizeof__()
+            shutil.copyfile(path, temporary)
         if hasattr(os, "posix_fallocate"):  # the HDF5 library ends the process if a full disk fails its writes
             with temporary.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, size + arrays["embedding"].nbytes + _SLACK)
-        # Columns of pandas' own string type, which a source may have, are written only with this setting.
-        with anndata.settings.override(allow_write_nullable_strings=True), h5py.File(temporary, "r+") as store:
-            if not copied:
-                write_elem(store, "/", adata)
+                size = temporary.stat().st_size + arrays["embedding"].nbytes + _SLACK
+                os.posix_fallocate(file.fileno(), 0, size)
+        with h5py.File(temporary, "r+") as store:
             obsm = store.require_group("obsm")
             if not obsm.attrs:
                 obsm.attrs["encoding-type"], obsm.attrs["encoding-version"] = "dict", "0.1.0"
