@@ -75,7 +75,7 @@ def test_normalised_data_with_a_layer_of_counts(make: Make, write: Write, run: R
     adata.layers["counts"], adata.X = adata.X.copy(), adata.X / 2
     del adata.layers["raw"]
     write(adata, Path("a.h5ad"))
-    hint = "whole numbers of 0 or more: pass the layer that holds raw counts, layer='counts' or --layer counts"
+    hint = "whole numbers of 0 or more: pass the layer that holds raw counts, such as layer='counts' or --layer counts"
     refused(run, pretrain("a.h5ad"), "a.h5ad: X of cell 'c0'", hint, "(layers: counts)")
     refused(run, pretrain("a.h5ad", "--layer cuonts"), "a.h5ad: has no layer 'cuonts': did you mean 'counts'?")
     MaskedAutoencoder.setup_anndata(adata)

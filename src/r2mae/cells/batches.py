@@ -116,11 +116,7 @@ class CellData(Data):
 def load_data(config: CellsConfig) -> CellData:
     """Read the cells of a run and split them into training and validation; the split depends on the seed alone.
 
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.cells.table.load_cells`; and as :func:`r2mae.cells.donors.check_probes` for the columns of the
-        probes, so that mistakes are found before a model is trained.
+    Mistakes in the columns of the probes are found here, before a model is trained.
     """
     table = load_cells(
         config.data.source,
@@ -170,11 +166,6 @@ def load_other_data(
     config : CellsConfig
         Without the impossible probes.
     data : CellData
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.cells.table.load_cells`.
     """
     config = config.replace(data=source, **({} if layer is None else {"layer": layer}))
     genes, batches, own = tuple(architecture["genes"]), tuple(architecture["batches"]), config.data
@@ -218,13 +209,7 @@ def split_data(table: CellTable, config: CellsConfig) -> CellData:
 
 def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsConfig) -> dict[str, Any]:
     """Describe a model in plain types, for :meth:`r2mae.cells.domain.CellsDomain.build` and for run folders."""
-    settings = config.model.architecture()
-    return {
-        "model": settings.pop("model"),
-        "genes": list(genes),
-        "batches": list(batches),
-        **settings,
-    }
+    return {**config.model.architecture(), "genes": list(genes), "batches": list(batches)}
 
 
 def batches_of(
@@ -267,11 +252,6 @@ def embed_source(
     """Embed the cells of a named set or path: `embedding`, `cells` (their names), and each label column that exists.
 
     `transform_batch` is as in :func:`r2mae.cells.table.align_batches`; `layer` is by default that of the run.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.cells.table.load_cells`.
     """
     data = config.data if layer is None else replace(config.data, layer=layer)
     mapped = load_cells(

@@ -61,11 +61,6 @@ def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
     ``⌊0.6 × donors⌋`` are training donors, as in the paper; there is at least one training and one test donor. If a
     label column is constant within every donor (such as a condition), donors of each value of the first such column are
     split in the same proportion, and a value of two or more donors is among both training and test donors.
-
-    Raises
-    ------
-    UserError
-        As :func:`kept_cells`; for an unknown column.
     """
     kept, notes = kept_cells(table, config)
     if config.data.donor_key is None:
@@ -117,11 +112,6 @@ def probe_cells(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells
     are cells of classes that fewer than two donors have, and test cells of classes that no training donor has. Then
     each donor keeps at most ``max_cells / donors`` cells, where ``donors`` counts the training or the test donors. A
     column has no probe if its training or test donors have fewer than two values left.
-
-    Raises
-    ------
-    UserError
-        As :func:`split_donors`.
     """
     split = split_donors(table, config)
     notes = list(split.notes)
@@ -132,13 +122,7 @@ def probe_cells(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells
 
 
 def check_probes(table: CellTable, config: CellsConfig) -> tuple[str, ...]:
-    """Return the notes of :func:`probe_cells`; refuse columns none of which has a probe, before a model is trained.
-
-    Raises
-    ------
-    UserError
-        As :func:`split_donors`; also if there are columns, and no probe.
-    """
+    """Return the notes of :func:`probe_cells`; refuse columns none of which has a probe, before a model is trained."""
     probes, notes = probe_cells(table, config)
     if not probes and (config.data.labels or config.data.regress):
         raise UserError(f"{table.name}: no column of labels or regress can be predicted: {'; '.join(notes)}")

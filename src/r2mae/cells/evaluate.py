@@ -5,6 +5,7 @@ The paper's evaluation (appendix "Single-cell gene expression models").
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,12 +83,9 @@ def evaluate(
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
 
-    def lookup(rows: np.ndarray) -> np.ndarray:
-        return embed_rows(task, model, data.table, rows)
-
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
-            scores = evaluate_embedding(data.table, lookup, config)
+            scores = evaluate_embedding(data.table, partial(embed_rows, task, model, data.table), config)
         if data.validation is not None and len(data.validation):
             scores |= _masked_scores(task, model, data, wanted, items)
         return scores
@@ -103,13 +101,16 @@ def _masked_scores(
     device = next(model.parameters()).device
     with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as use:
 
-        def expected(batch: Mapping[str, Tensor], hidden: Tensor) -> Tensor:
-            return task.expected(model, batch, hidden=hidden)[0]
-
         def prepare(ratio: float) -> None:
             use(_ALL_RATIOS.index(ratio))
 
-        scores = reconstruction_scores(expected, task.genes, data.validation, device=device, prepare=prepare)
+        scores = reconstruction_scores(
+            lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
+            task.genes,
+            data.validation,
+            device=device,
+            prepare=prepare,
+        )
         losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
     return scores | _finite_scores(by_ratio("masked_loss", LOSS_RATIOS, losses))
 

@@ -84,10 +84,8 @@ class Source:
         named = [layer for layer in self.layers if layer != self.layer]
         if not named:
             return ": raw counts are needed, and this file has no other matrix; use the file before normalisation"
-        likely = next((one for one in named if "count" in one.lower() or "raw" in one.lower()), named[0])
-        return (
-            f": pass the layer that holds raw counts, layer={likely!r} or --layer {likely} (layers: {', '.join(named)})"
-        )
+        choice = f"layer={named[0]!r} or --layer {named[0]} (layers: {', '.join(named)})"
+        return f": pass the layer that holds raw counts, such as {choice}"
 
 
 def path_of(source: str | Path) -> Path:
