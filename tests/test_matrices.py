@@ -87,7 +87,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "one.csv": (b"a,b\n1,2\n", "1 row, expected at least 2"),
     "still.csv": (b"a,b\n1,2\n1,2\n", "0 of its features vary"),
     "text.npy": (b"hello", "not a valid .npy file"),
-    "text.h5ad": (b"hello", "is not a readable AnnData file"),
+    "text.h5ad": (b"hello", "not a readable AnnData file"),
     "text.xyz": (b"hello", "unknown kind of file '.xyz'"),
 }
 

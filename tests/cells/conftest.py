@@ -48,4 +48,5 @@ def own_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data-folder"
     folder.mkdir()
     monkeypatch.setenv("R2MAE_DATA", str(folder))
+    monkeypatch.setenv("R2MAE_CACHE", str(folder))
     return folder

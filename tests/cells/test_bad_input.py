@@ -193,7 +193,12 @@ def test_files_that_are_none(make: Make, write: Write, run: Run) -> None:
     Path("folder").mkdir()
     Path("folder/notes.txt").write_text("no cells")
     for name in ("text.h5ad", "empty.h5ad", "folder.zarr", "folder"):
-        refused(run, pretrain(name), f"{name} is not a readable AnnData file (", "): fetch or export it again; ")
+        refused(
+            run,
+            pretrain(name),
+            f"{name} cannot be read (",
+            "): not a readable AnnData file; fetch or export it again; ",
+        )
     refused(run, pretrain("nothing.h5ad"), "nothing.h5ad does not exist: name an .h5ad file, a zarr folder, or a set (")
     adata = make()
     adata.X = None
@@ -210,7 +215,14 @@ def test_truncated_files(make: Make, write: Write, run: Run, compression: str | 
     half = len(whole) // 2
     for kept in (100, half // 2, half, half + half // 2, len(whole) - 100, len(whole) - 10, len(whole) - 1):
         Path("cut.h5ad").write_bytes(whole[:kept])
-        refused(run, pretrain("cut.h5ad"), "cut.h5ad is not a readable", "truncated file", "fetch or export it again")
+        refused(
+            run,
+            pretrain("cut.h5ad"),
+            "cut.h5ad cannot be read (",
+            "not a readable AnnData file",
+            "truncated file",
+            "fetch or export it again",
+        )
 
 
 def test_holes_in_files(make: Make, write: Write, run: Run) -> None:
@@ -221,7 +233,9 @@ def test_holes_in_files(make: Make, write: Write, run: Run) -> None:
     broken = bytearray(path.read_bytes())
     broken[start : start + size] = bytes(size)
     path.write_bytes(broken)
-    refused(run, pretrain("a.h5ad"), "a.h5ad is not a readable AnnData file (", "): fetch or export it again; ")
+    refused(
+        run, pretrain("a.h5ad"), "a.h5ad cannot be read (", "): not a readable AnnData file; fetch or export it again; "
+    )
 
 
 @pytest.mark.parametrize("array", ["X/data", "X/indices", "X/indptr"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from r2mae.cells.batches import CellBatches, DeviceBatches, architecture_of, load_data, split_data
+from r2mae.cells.batches import CellBatches, architecture_of, load_data, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.table import load_cells
@@ -18,7 +18,6 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, Data, count_samples
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Make = Callable[..., anndata.AnnData]
 
 
@@ -42,29 +41,6 @@ def test_a_batch_is_the_rows(make: Make, kind: type) -> None:
     assert batch["batch"].tolist() == [0, 2, 0]
     batch["values"][:] = 99
     np.testing.assert_array_equal(table.counts.rows(np.array([0])).toarray(), adata.X[0].toarray())
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
-def test_batches_on_a_device_are_the_same(make: Make, device: str) -> None:
-    adata = make()
-    adata.obs["plate"] = ["a", "b", "c"] * 10
-    adata.X.data[3] = 0
-    table, rows = load_cells(adata, batch_key="plate"), np.array([20, 3, 0, 7, 12])
-    there = DeviceBatches(table.counts.rows(rows), table.batch[rows], torch.device(device))
-    here = CellBatches(table, rows)
-    assert len(there) == len(here)
-    for wanted in ([2, 0, 2], [4], np.arange(5)):
-        expected, found = here.batch(wanted, Key.root(0)), there.batch(wanted, Key.root(1))
-        assert found.keys() == expected.keys()
-        for name, value in found.items():
-            assert value.device.type == device
-            torch.testing.assert_close(value.cpu(), expected[name], rtol=0, atol=0)
-
-
-def test_batches_move_to_a_device_with_room_alone(make: Make) -> None:
-    batches = CellBatches(load_cells(make()))
-    assert isinstance(batches, Batches)
-    assert batches.on_device(torch.device("cpu")) is batches
 
 
 def test_validation_is_a_function_of_the_seed(make: Make) -> None:

@@ -80,7 +80,7 @@ def counts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "memory":
         return Counts(MATRIX)
     with pytest.MonkeyPatch.context() as patch, open_source(write_h5(folder / "x.h5ad"), None) as source:
-        patch.setenv("R2MAE_DATA", str(folder))
+        patch.setenv("R2MAE_CACHE", str(folder))
         assert isinstance(source.matrix, Stored)
         found = mapped(source.matrix) if request.param == "mapped" else copied(source.matrix, *choice(), folder, "X")[0]
     assert found is not None
@@ -164,19 +164,19 @@ def test_a_copy_equals_what_is_in_memory(tmp_path: Path, own_data_folder: Path, 
     np.testing.assert_array_equal(kept_too, kept)
     assert made.matrix.nnz == memory.matrix.nnz == np.count_nonzero(stored.toarray()[kept])
     np.testing.assert_array_equal(made.rows(np.arange(len(kept))).toarray(), memory.matrix.toarray())
-    assert list((own_data_folder / "unpacked").iterdir()) == [folder]
+    assert list((own_data_folder / "cells").iterdir()) == [folder]
 
 
 def test_a_copy_on_a_full_disk(tmp_path: Path, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = r"cannot be written \(File too large\): point R2MAE_DATA at a folder with room"
+    told = r"cannot be written \(File too large\): point R2MAE_CACHE at a folder with room"
     with pytest.raises(UserError, match=told), file_size(1000):
         copied(STORED, *choice(), tmp_path, "X")
-    assert not list((own_data_folder / "unpacked").iterdir())
+    assert not list((own_data_folder / "cells").glob("[!.]*"))
 
 
 def test_a_copy_where_a_file_is_in_the_way(tmp_path: Path, own_data_folder: Path) -> None:
-    (own_data_folder / "unpacked").touch()
-    with pytest.raises(UserError, match=r"cannot be written .*point R2MAE_DATA at a folder with room"):
+    (own_data_folder / "cells").touch()
+    with pytest.raises(UserError, match=r"cannot be written .*point R2MAE_CACHE at a folder with room"):
         copied(STORED, *choice(), tmp_path, "X")
 
 
@@ -224,8 +224,8 @@ def declare_terabytes(file: h5py.File) -> None:
         (break_order, "the parts of X contradict each other"),
         (break_length, "the parts of X contradict each other"),
         (fill_one_cell, "the parts of X contradict each other"),
-        (break_gene, r"x\.h5ad is not a readable AnnData file \(indices must be < 50"),
-        (drop_data, "is not a readable AnnData file .*data"),
+        (break_gene, r"x\.h5ad cannot be read \(indices must be < 50"),
+        (drop_data, "cannot be read .*data.*: not a readable AnnData file"),
         (declare_terabytes, "X has shape .200, 300000000., obs and var 200 and 300 rows"),
     ],
 )

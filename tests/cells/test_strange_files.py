@@ -85,7 +85,7 @@ def test_other_containers_name_the_function_that_converts_them(
 
 def test_text_names_the_function_that_converts_it(tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text("gene,c1,c2\n")
-    with pytest.raises(UserError, match=r"is not a readable AnnData file .*: .* scanpy\.read_csv"):
+    with pytest.raises(UserError, match=r"cannot be read .*not a readable AnnData file; .* scanpy\.read_csv"):
         load_cells(tmp_path / "counts.csv")
 
 

@@ -122,7 +122,7 @@ def test_on_disk_equals_in_memory(stored: Path, options: dict[str, object], own_
 def test_copies_are_made_once(stored: Path, own_data_folder: Path) -> None:
     options = {"backed": True, "n_top_genes": 10, "min_genes": 1}
     first = load_cells(stored, **options)
-    copies = list((own_data_folder / "unpacked").iterdir())
+    copies = list((own_data_folder / "cells").iterdir())
     assert first.counts.places is not None
     assert first.counts.places[0][0].parent == copies[0]
     assert any(str(copies[0]) in note for note in first.notes)
@@ -130,7 +130,7 @@ def test_copies_are_made_once(stored: Path, own_data_folder: Path) -> None:
     np.testing.assert_array_equal(dense(load_cells(stored, **options)), dense(first))
     assert copies[0].stat().st_mtime_ns == stamp
     load_cells(stored, **{**options, "n_top_genes": 11})
-    assert len(list((own_data_folder / "unpacked").iterdir())) == 2
+    assert len(list((own_data_folder / "cells").iterdir())) == 2
 
 
 def test_a_copy_of_linked_data_is_made_again_when_they_change(

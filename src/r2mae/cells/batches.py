@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
-from r2mae.cells.counts import ENTRY
 from r2mae.cells.donors import check_probes, probe_cells
 from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError
@@ -49,49 +47,6 @@ class CellBatches(Batches):
             "indices": torch.from_numpy(counts.indices),
             "values": torch.from_numpy(counts.data.astype(np.float32, copy=False)),
             "batch": torch.from_numpy(self._batch[rows]),
-        }
-
-    def on_device(self, device: torch.device) -> "CellBatches | DeviceBatches":
-        """Copy the counts to the device if they are in memory and need at most a quarter of its free memory.
-
-        Only CUDA reports its free memory. For any other device, the object itself is returned.
-        """
-        if device.type != "cuda" or self.counts.places is not None:
-            return self
-        rows = np.arange(self.counts.shape[0]) if self.rows is None else self.rows
-        if ENTRY * self.counts.matrix.nnz > torch.cuda.mem_get_info(device)[0] // 4:
-            return self
-        return DeviceBatches(self.counts.rows(rows), self._batch[rows], device)
-
-
-class DeviceBatches(Batches):
-    """Cells in the memory of a device, where mini-batches are made."""
-
-    def __init__(self, counts: csr_matrix, batch: np.ndarray, device: torch.device) -> None:
-        self._starts = counts.indptr.astype(np.int64)  # on the host, so that shapes are known without a transfer
-        self._indices = torch.from_numpy(counts.indices).to(device)
-        self._values = torch.from_numpy(counts.data.astype(np.float32, copy=False)).to(device)
-        self._batch = torch.from_numpy(batch).to(device)
-
-    def __len__(self) -> int:
-        """Return the number of cells."""
-        return len(self._batch)
-
-    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
-        """Return these cells, as :meth:`CellBatches.batch`."""
-        rows, device = np.asarray(indices, dtype=np.int64), self._values.device
-        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(self._starts[rows + 1] - self._starts[rows], out=indptr[1:])
-        total = int(indptr[-1])
-        ends = torch.from_numpy(indptr).to(device, non_blocking=True)
-        shift = torch.from_numpy(self._starts[rows] - indptr[:-1]).to(device, non_blocking=True)
-        positions = torch.arange(total, device=device) + shift.repeat_interleave(ends.diff(), output_size=total)
-        chosen = torch.from_numpy(rows).to(device, non_blocking=True)
-        return {
-            "indptr": ends,
-            "indices": self._indices[positions],
-            "values": self._values[positions],
-            "batch": self._batch[chosen],
         }
 
 

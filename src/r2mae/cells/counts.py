@@ -5,7 +5,6 @@ In a mapped file random cells are read as fast as in memory, and the system keep
 
 import hashlib
 import mmap
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,8 @@ import pandas as pd
 from jaxtyping import Float64, Int64
 from scipy.sparse import csr_matrix
 
-from r2mae.catalogue import data_root
+from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
-from r2mae.files import sync
 from r2mae.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -233,46 +231,25 @@ def copied(
     """Map an uncompressed copy of the chosen counts, which is made once for each content of the source.
 
     Arguments are those of :func:`packed`, and the source. Returns the counts, the indices of their cells, and the
-    folder of the copy.
-
-    Raises
-    ------
-    UserError
-        If it cannot be written.
+    folder of the copy, in the cache folder.
     """
     chosen = f"{fingerprint(source)}\0{layer}\0{min_genes}\0".encode() + columns.tobytes()
-    folder = data_root() / "unpacked" / f"{source.stem}-{hashlib.blake2b(chosen, digest_size=16).hexdigest()}"
+    folder = cache_folder() / "cells" / f"{source.stem}-{hashlib.blake2b(chosen, digest_size=16).hexdigest()}"
     kind = _index_type(entries)
-    if not folder.exists():
-        try:
-            _write_copy(folder, chosen_blocks(matrix, columns, min_genes), kind)
-        except OSError as error:
-            if not folder.exists():  # otherwise another process has made the same copy
-                raise UserError(
-                    f"{folder}: cannot be written ({error.strerror or error}): point R2MAE_DATA at a folder with room "
-                    "for an uncompressed copy of the counts"
-                ) from None
+    with create_once(folder) as unfinished:
+        if unfinished is not None:
+            lengths, kept = [np.zeros(1, dtype=np.int64)], []
+            with (unfinished / "data").open("wb") as data, (unfinished / "indices").open("wb") as indices:
+                for rows, part in chosen_blocks(matrix, columns, min_genes):
+                    part.data.tofile(data)
+                    part.indices.astype(kind, copy=False).tofile(indices)
+                    lengths.append(np.diff(part.indptr))
+                    kept.append(rows)
+            np.savez(unfinished / "cells.npz", indptr=np.cumsum(np.concatenate(lengths)), kept=np.concatenate(kept))
     with np.load(folder / "cells.npz") as arrays:
         indptr, cells = arrays["indptr"], arrays["kept"]
     places = (folder / "data", "float32", 0), (folder / "indices", kind.str, 0)
     return map_counts(*places, indptr, (len(cells), len(columns))), cells, folder
-
-
-def _write_copy(folder: Path, parts: Iterator[tuple[Rows, csr_matrix]], kind: np.dtype) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
-        unfinished, lengths, kept = Path(place) / "copy", [np.zeros(1, dtype=np.int64)], []
-        unfinished.mkdir()
-        with (unfinished / "data").open("wb") as data, (unfinished / "indices").open("wb") as indices:
-            for rows, part in parts:
-                part.data.tofile(data)
-                part.indices.astype(kind, copy=False).tofile(indices)
-                lengths.append(np.diff(part.indptr))
-                kept.append(rows)
-        np.savez(unfinished / "cells.npz", indptr=np.cumsum(np.concatenate(lengths)), kept=np.concatenate(kept))
-        for file in unfinished.iterdir():
-            sync(file)
-        unfinished.replace(folder)
 
 
 def _index_type(entries: int) -> np.dtype:

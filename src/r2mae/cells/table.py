@@ -28,7 +28,7 @@ from r2mae.cells.counts import (
 )
 from r2mae.cells.sets import SETS
 from r2mae.cores import available_memory, gigabytes
-from r2mae.errors import UserError, brief, nearest, unknown
+from r2mae.errors import UserError, nearest, reading, unknown
 from r2mae.files import atomic_path
 from r2mae.registry import JOBS
 
@@ -116,7 +116,7 @@ def memory_limit() -> int:
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Open an .h5ad file or a zarr folder; whatever a library raises in the block becomes one line."""
-    try:
+    with reading(path, f"not a readable AnnData file; {_HINT}"):
         if path.is_dir():
             import zarr
 
@@ -126,12 +126,6 @@ def opened(path: Path) -> Iterator[Any]:
 
             with h5py.File(path, "r") as file:
                 yield file
-    except UserError:
-        raise
-    except ModuleNotFoundError as error:
-        raise UserError(f"reading {path} needs {error.name!r}: pip install 'r2mae[cells]'") from None
-    except Exception as error:  # decoders raise many types
-        raise UserError(f"{path} is not a readable AnnData file ({brief(error)}): {_HINT}") from error
 
 
 def read_element(path: Path, store: Any, name: str) -> Any:
@@ -334,7 +328,7 @@ def load_cells(
     Counts of a file are checked block by block, so that they need little memory before the genes are chosen. If the
     chosen counts then fit into half of the free memory, they are read; else they stay on disk. They are mapped
     from an .h5ad file in which they are neither compressed nor in chunks, if all of its genes and cells are used;
-    otherwise they are copied once, uncompressed, into the data folder, and mapped from there.
+    otherwise they are copied once, uncompressed, into the cache folder, and mapped from there.
 
     Parameters
     ----------
