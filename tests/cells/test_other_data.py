@@ -112,7 +112,6 @@ def test_cells_without_labels_are_measured(
             assert np.isfinite(scores["masked_loss"])
             assert "score" not in scores
     assert "kind: no probe, as obs has no such column" in caplog.text
-    assert "no probes, as obs has no column 'donor'" in caplog.text
     assert "condition: no probe, as the training donors have fewer than two values" in caplog.text
     assert main(["evaluate", str(run), "--data", str(bare)]) == 0
     assert "r by cell" in capsys.readouterr().out
