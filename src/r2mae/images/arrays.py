@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
+from r2mae.cores import available_memory
 from r2mae.errors import UserError
 
 CHUNK_BYTES = 1 << 26  # of images in memory at a time where all of a set are read
@@ -237,14 +238,8 @@ class BrokenFileError(UserError):
 
 
 def memory_limit() -> int:
-    """Return half of the memory of this machine or container, shared by the processes of a run on it, in bytes."""
-    sizes = [2**33]  # if the system does not report it
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    container = Path("/sys/fs/cgroup/memory.max")
-    if container.is_file() and (text := container.read_text().strip()).isdigit():
-        sizes.append(int(text))
-    return min(sizes) // 2 // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # torchrun's number of processes
+    """Return half of the free memory (8 GiB if unknown), shared by the processes of a run on it, in bytes."""
+    return (available_memory() or 8 << 30) // 2 // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # torchrun's processes
 
 
 def fits_memory(size: int) -> bool:

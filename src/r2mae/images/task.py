@@ -1,6 +1,5 @@
 """Masked reconstruction of pixels: hidden pixels are filled, and the loss is the squared error at hidden pixels."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -66,23 +65,11 @@ def check_images(name: str, shape: Sequence[int], taken: Sequence[int]) -> None:
         raise UserError(f"{name} has images of {given}, and the model takes {expected}: {hint}")
 
 
-class PixelAutoencoder(nn.Module, ABC):
-    """A model of flattened images for :class:`PixelTask`."""
-
-    @abstractmethod
-    def encode(self, flat: Float[Tensor, "batch pixels"]) -> Float[Tensor, "batch latent"]:
-        """Return the representation."""
-
-    @abstractmethod
-    def forward(
-        self, flat: Float[Tensor, "batch pixels"]
-    ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch latent"]]:
-        """Return the reconstruction and the representation."""
-
-
 @dataclass(frozen=True)
 class PixelTask(ImageTask[Any]):
     """Hide single pixels (and colour channels); images are flattened for mask and model.
+
+    The model returns the reconstruction and the representation of flattened images, and by ``encode`` the latter alone.
 
     Parameters
     ----------

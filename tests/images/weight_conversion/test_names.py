@@ -1,19 +1,13 @@
 """Names of parameters, there and back."""
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import ViTForImageClassification, ViTModel
 
 from images.weight_conversion.small_vits import equal, ours, stock_mae, stock_vit
 from r2mae.errors import UserError
-from r2mae.images.weights import (
-    PATCHES,
-    for_transformers,
-    from_transformers,
-    unwrapped,
-)
+from r2mae.images.weights import for_transformers, from_transformers
 
 
 @settings(max_examples=15)
@@ -56,14 +50,3 @@ def test_half_a_layer_is_refused() -> None:
     state = {name: value for name, value in stock_mae().state_dict().items() if "layers.1.attention.k_proj" not in name}
     with pytest.raises(UserError, match=r"blocks\.1\.attn\.qkv\.weight has no key projection"):
         from_transformers(state)
-
-
-@pytest.mark.parametrize("before", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "backbone."])
-def test_wrappers_are_taken_away(before: str) -> None:
-    state = {PATCHES: torch.zeros(1), "norm.weight": torch.ones(1)}
-    for prefix in ("", "vit."):
-        theirs, bare = for_transformers(state, prefix), for_transformers(state, "")
-        assert equal(unwrapped({f"{before}{name}": value for name, value in theirs.items()}), bare)
-        assert equal(unwrapped(theirs), bare)
-    assert equal(unwrapped({f"{before}{name}": value for name, value in state.items()}), state)
-    assert equal(unwrapped(state), state)

@@ -21,8 +21,8 @@ MODELS = {
     "vit-mae": "r2mae.images.models.vit_mae",
 }
 
-FINETUNABLE = ("vit-mae", "mlp")
-"""The models that can be fine-tuned completely; for others, only a linear probe of features is possible."""
+FINETUNABLE = "vit-mae"
+"""The model that can be fine-tuned completely; for others, only a linear probe of features is possible."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,8 @@ class ImageModelSettings(ModelSettings):
     """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = True
     """Whether the model reconstructs unmasked images, with pixels from 0 to 1."""
+    shares_colours: ClassVar[bool] = False
+    """Whether all colours of a pixel are hidden together."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,15 +34,13 @@ class Settings(ImageModelSettings):
     ----------
     channels : int
         Channels of the first block; each of the four levels below has twice as many (paper: 8, 16 or 32).
-    share_colours : bool
-        Hide all colours of a pixel together, or each independently.
     """
 
     takes_mask: ClassVar[bool] = True
+    shares_colours: ClassVar[bool] = True
 
     name: str = "unet"
     channels: Annotated[int, Range(1, _MAX_CHANNELS)] = 16
-    share_colours: bool = True
 
     @property
     def latent(self) -> int:
@@ -57,12 +55,12 @@ class UNet(nn.Module):
     transposed 2×2 convolutions. At an odd side, pooling windows extend beyond the edge, and the extra row or column is
     cropped after up-sampling, so images of any size work. Images stay in memory with the colours last, which is faster.
 
-    `channels` are those of the first block, with twice as many at each level below, and `mask_channels` further ones of
-    the first convolution, for the mask (ours, not the paper's): 0, 1 for a mask that the colours share, or `colours`.
-    Their weights, `mask_layer`, are drawn last: all others start as without them.
+    `channels` are those of the first block, with twice as many at each level below. With `mask_input` the first
+    convolution also has a channel for the mask (ours, not the paper's). Its weights, `mask_layer`, are drawn last: all
+    others start as without them.
     """
 
-    def __init__(self, colours: int, channels: int = 16, *, mask_channels: int = 0) -> None:
+    def __init__(self, colours: int, channels: int = 16, *, mask_input: bool = False) -> None:
         super().__init__()
         self.colours = colours
         widths = [channels << level for level in range(_LEVELS + 1)]
@@ -72,7 +70,7 @@ class UNet(nn.Module):
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
         self.up = nn.ModuleList(_ConvBlock(2 * here, here) for here, _ in rising)
         self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
-        self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
+        self.mask_layer = nn.Conv2d(1, channels, 3, padding=1, bias=False) if mask_input else None
 
     def units(self) -> list[nn.Module]:
         """Return the blocks and the layers between them; see :func:`r2mae.training.task.units_of`."""
@@ -85,7 +83,7 @@ class UNet(nn.Module):
     def forward(
         self,
         images: Float[Tensor, "batch height width colours"],
-        mask: Bool[Tensor, "batch height width masks"] | None = None,
+        mask: Bool[Tensor, "batch height width 1"] | None = None,
     ) -> tuple[Float[Tensor, "batch height width colours"], Float[Tensor, "batch latent"]]:
         """Return the reconstruction and the mean over the bottleneck's positions; without a mask nothing is hidden."""
         state, kept = self._descend(images, mask)
@@ -98,7 +96,7 @@ class UNet(nn.Module):
     def _descend(
         self,
         images: Float[Tensor, "batch height width colours"],
-        mask: Bool[Tensor, "batch height width masks"] | None = None,
+        mask: Bool[Tensor, "batch height width 1"] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the bottleneck, and the state of each level before it is pooled."""
         state, kept, of_mask = images.movedim(3, 1), [], None
@@ -134,7 +132,7 @@ class _ConvBlock(nn.Sequential):
 
 @dataclass(frozen=True)
 class UNetTask(PixelTask):
-    """Hide pixels of images that keep their shape, of the colours of a pixel all or each independently (`together`)."""
+    """Hide pixels of images that keep their shape, all colours of a pixel together."""
 
     _: KW_ONLY
     colours: int
@@ -143,11 +141,6 @@ class UNetTask(PixelTask):
     def statistics_samples(self) -> int:
         """A quarter of the default, as every image has many positions."""
         return 2048
-
-    @property
-    def mask_channels(self) -> int:
-        """Channels of the mask that the model takes: none, one, or one for each colour."""
-        return self.colours // self.together if self.mask_input else 0
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Refuse images with another number of channels; any height and width is accepted."""
@@ -162,8 +155,8 @@ class UNetTask(PixelTask):
         return scaled(batch)
 
     def mask_argument(self, hidden: Bool[Tensor, "batch height width colours"]) -> tuple[Tensor, ...]:
-        """Return the channels of the mask that the model takes, if it takes any."""
-        return (hidden[..., : self.mask_channels],) if self.mask_input else ()
+        """Return the mask, which all colours share, as one channel, if the model takes it."""
+        return (hidden[..., :1],) if self.mask_input else ()
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight for each pixel and ratio from the clean batch."""
@@ -208,8 +201,8 @@ def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
         height * width * colours,
         exact=bool(architecture["exact"]),
         fill=fill,
-        together=colours if architecture["share_colours"] else 1,
+        together=colours,
         mask_input=bool(architecture.get("mask_input", False)),
         colours=colours,
     )
-    return task, UNet(colours, int(architecture["channels"]), mask_channels=task.mask_channels)
+    return task, UNet(colours, int(architecture["channels"]), mask_input=task.mask_input)
