@@ -185,7 +185,7 @@ def test_tables_that_do_not_go_with_the_images(celeba: Path) -> None:
 def test_real_faces(shared_data: Path) -> None:
     if not (shared_data / "celeba").is_dir():
         pytest.skip("no CelebA")
-    splits = load_splits("celeba", resize=16, resize_mode="crop")
+    splits = load_splits("celeba", resize=16)
     assert splits.train.shape == (16, 16, 3)
     assert (len(splits.train), len(splits.test)) == (8000, 2000)
     assert splits.train.attribute_names is not None

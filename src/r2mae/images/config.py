@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.fields import NonNegative, PartialFraction, Range, Size
-from r2mae.images.models import FINETUNABLE, MODELS, MLPSettings
+from r2mae.images.models import MODELS, VIT, MLPSettings
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config import (
     DataConfig,
@@ -21,7 +21,6 @@ from r2mae.training.config import (
 )
 from r2mae.training.folder import RunFolder
 
-_Own = TypeVar("_Own", bound="ImagesConfig")
 _WARMUP_EPOCHS, _WARMUP_SHARE = 5.0, 0.1  # MAE's, and the largest share of a short run (ours)
 _PositiveFraction = Annotated[float, Range(above=0, most=1)]
 _Alpha = Annotated[float, Range(0, 1000)]
@@ -124,19 +123,12 @@ class ImagesConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.init is not None:
-            if not self.model.exchanged:
-                known = "for models that other libraries have (vit-mae)"
+            if self.model.name != VIT:
+                known = f"for the model that other libraries have ({VIT})"
                 raise UserError(f"init is {known}, not for {self.model.name!r}: omit it")
             object.__setattr__(self, "init", str(Path(self.init).absolute()))  # for use from any folder
-        if self.evaluation.finetune_epochs and self.model.name != FINETUNABLE:
-            raise UserError(f"finetune_epochs is for the model {FINETUNABLE}: omit it with {self.model.name}")
-
-    @classmethod
-    def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from plain types; a configuration of fine-tuning, which has the field `run`, raises a UserError."""
-        if "run" in values:
-            raise UserError(f"{source} is of a fine-tuning run: name a run of pretraining, or another --out")
-        return super().from_dict(values, source=source)
+        if self.evaluation.finetune_epochs and self.model.name != VIT:
+            raise UserError(f"finetune_epochs is for the model {VIT}: omit it with {self.model.name}")
 
     def measured_in_words(self) -> str:
         """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""

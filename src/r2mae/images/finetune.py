@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument
 from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, warmup_epochs, weights_of
-from r2mae.images.models import FINETUNABLE, MODELS
+from r2mae.images.models import MODELS, VIT
 from r2mae.images.sets import SETS
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
@@ -186,9 +186,9 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         kind = "fine-tuning" if "run" in fields else fields.get("domain")
         raise UserError(f"{folder.path} is a run of {kind}: name a pretrained run of {ImagesConfig.domain}")
     weights, architecture = weights_of(run), folder.description.architecture
-    if architecture["model"] != FINETUNABLE:
+    if architecture["model"] != VIT:
         raise UserError(
-            f"the model {architecture['model']!r} cannot be fine-tuned ({FINETUNABLE} can): r2mae evaluate probes it"
+            f"the model {architecture['model']!r} cannot be fine-tuned ({VIT} can): r2mae evaluate probes it"
         )
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}

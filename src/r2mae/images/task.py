@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
@@ -115,10 +115,6 @@ class PixelTask(ImageTask[Any]):
         """The value of each pixel where it is hidden; colours are the last axis of a flattened image."""
         return torch.tensor(self.fill).repeat(self.pixels // len(self.fill))
 
-    def mask_argument(self, hidden: Bool[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
-        """Return what the model takes of the mask, if it takes any."""
-        return (hidden,) if self.mask_input else ()
-
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
         """Replace hidden pixels by zero, or by :attr:`fill`; images are uint8, or floats from 0 to 1."""
         clean = self.model_input(batch)
@@ -132,7 +128,7 @@ class PixelTask(ImageTask[Any]):
 
     def forward(self, model: Any, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
-        prediction, representation = model(corrupted.inputs, *self.mask_argument(corrupted.hidden))
+        prediction, representation = model(corrupted.inputs, *([corrupted.hidden] if self.mask_input else []))
         return Output(prediction, representation)
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch pixels"]:

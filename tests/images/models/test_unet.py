@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -232,28 +231,3 @@ def test_presets_have_the_recipe_of_the_paper(channels: int) -> None:
         10,
     )
     assert (config.optimizer.weight_decay, config.optimizer.schedule, config.optimizer.warmup) == (0, "constant", 0)
-
-
-def test_the_mask_is_a_further_channel_of_the_first_convolution() -> None:
-    shape = [9, 7, 3]
-    torch.manual_seed(0)
-    made = {"shape": shape, "channels": 2, "exact": False, "mask_input": True}
-    task, model = build(made)
-    model.eval()
-    assert model.mask_layer is not None
-    assert model.mask_layer.in_channels == 1
-    corrupted = task.corrupt(images(4, *shape), 0.5, Key.root(0))
-    prediction = task.forward(model, corrupted).prediction
-    mask = corrupted.hidden[..., :1]
-    weights = model.state_dict()
-    weights["down.0.0.weight"] = torch.cat([weights["down.0.0.weight"], weights["mask_layer.weight"]], 1)
-    skips = torch.cat([corrupted.inputs, mask.float()], 3).movedim(3, 1)
-    expected = as_written(weights, skips)[0].movedim(1, 3)
-    torch.testing.assert_close(prediction, expected, rtol=1e-4, atol=1e-5)
-    flipped = task.forward(model, replace(corrupted, hidden=~corrupted.hidden)).prediction
-    assert not torch.allclose(flipped, prediction)
-    nothing = replace(corrupted, inputs=corrupted.targets, hidden=torch.zeros_like(corrupted.hidden))
-    whole = task.reconstruct(model, images(4, *shape))
-    torch.testing.assert_close(task.forward(model, nothing).prediction, whole, rtol=1e-4, atol=1e-5)
-    state = model._descend(corrupted.inputs, mask)[0]
-    assert state.is_contiguous(memory_format=torch.channels_last)

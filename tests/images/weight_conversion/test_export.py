@@ -80,10 +80,6 @@ def test_the_preprocessing_is_ours(run: Path, tmp_path: Path) -> None:
     pixels = pictures(1)
     made = processor(images=Image.fromarray(pixels[0].numpy()), return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(made.movedim(1, 3), standardised(pixels), rtol=1e-5, atol=1e-5)
-    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8))
-    larger = processor(images=photo, return_tensors="pt")["pixel_values"]
-    mine = standardised(torch.from_numpy(np.asarray(to_square(photo, 16)).copy()))
-    torch.testing.assert_close(larger[0].movedim(0, 2), mine, rtol=1e-5, atol=0.05)  # a level is 0.02
 
 
 def test_the_configuration_says_what_the_model_is(run: Path, tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_nothing_is_written_for_weights_that_do_not_fit(tmp_path: Path, capsys: 
 
 
 def test_init_is_for_models_that_others_have() -> None:
-    with pytest.raises(UserError, match=r"init is for models that other libraries have \(vit-mae\), not for 'mlp'"):
+    with pytest.raises(UserError, match=r"init is for the model that other libraries have \(vit-mae\), not for 'mlp'"):
         ImagesConfig.make(data="digits", init="mae.pth")
     with pytest.raises(UserError, match="init is empty"):
         config(Path("x.npy"), init="")

@@ -44,7 +44,6 @@ class Settings(ImageModelSettings):
 
     mask_tokens: ClassVar[bool] = True
     """The encoder never sees hidden patches, and the decoder has a token for them."""
-    exchanged: ClassVar[bool] = True
     reconstructs: ClassVar[bool] = False
     ratios: ClassVar[SchemeDefaults | None] = PATCH_RATIOS
 
