@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
@@ -38,6 +38,7 @@ Box = tuple[int, int, int, int]
 
 _ASPECTS = (3 / 4, 4 / 3)  # of crops, width to height
 _ATTEMPTS = 10  # draws of a rectangle that fits into the image, as in the MAE recipe
+_BOX_DRAWS = 2 * _ATTEMPTS + 2  # numbers of a rectangle: area and aspect of each draw, and its place
 
 LEVELS = 10.0
 CHANGES = 2  # to an image
@@ -134,26 +135,38 @@ def _as_bytes(images: np.ndarray) -> UInt8[np.ndarray, "batch height width chann
 def random_boxes(count: int, image: tuple[int, ...], key: Key, *, scale: tuple[float, float] = (0.2, 1.0)) -> Boxes:
     """Draw the crops of `count` images of one size (height, width): left, top, width and height in pixels.
 
-    `scale` is the smallest and largest fraction of the area. Area and aspect are drawn up to ten times, until the
-    rectangle fits into the image. If none fits, the crop is the largest centred rectangle of a permitted aspect.
+    `scale` is the smallest and largest fraction of the area. If no rectangle of ten draws fits into the image, the crop
+    is the largest centred one of a permitted aspect.
+    """
+    boxes, fitted = _boxes(uniforms(key.fold("crop"), count, _BOX_DRAWS), image, scale, _ASPECTS)
+    height, width = image
+    wide = max(1, min(width, round(height * _ASPECTS[1])))
+    tall = max(1, min(height, round(width / _ASPECTS[0])))
+    return np.where(fitted[:, None], boxes, [(width - wide) // 2, (height - tall) // 2, wide, tall])
+
+
+def _boxes(
+    draws: Float[np.ndarray, "count draws"],
+    image: tuple[int, ...],
+    scale: tuple[float, float],
+    aspects: tuple[float, float],
+) -> tuple[Boxes, Bool[np.ndarray, " count"]]:
+    """Return the first of ten rectangles that fits into each image, by numbers from 0 to 1, and whether there is one.
+
+    `aspects` are the smallest and largest of width to height.
     """
     height, width = image
-    draws = uniforms(key.fold("crop"), count, 2 * _ATTEMPTS + 2)
     area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[:, 0 : 2 * _ATTEMPTS : 2])
-    low, high = math.log(_ASPECTS[0]), math.log(_ASPECTS[1])
+    low, high = map(math.log, aspects)
     ratio = np.exp(low + (high - low) * draws[:, 1 : 2 * _ATTEMPTS : 2])
     widths = np.rint(np.sqrt(area * ratio)).astype(np.int64)
     heights = np.rint(np.sqrt(area / ratio)).astype(np.int64)
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
-    first = np.argmax(fits, axis=1)
-    rows = np.arange(count)
-    fitted = fits[rows, first]
-    widest, tallest = min(width, round(height * _ASPECTS[1])), min(height, round(width / _ASPECTS[0]))
-    wide = np.where(fitted, widths[rows, first], max(1, widest))
-    tall = np.where(fitted, heights[rows, first], max(1, tallest))
-    left = np.where(fitted, draws[:, -2] * (width - wide + 1), (width - wide) // 2).astype(np.int64)
-    top = np.where(fitted, draws[:, -1] * (height - tall + 1), (height - tall) // 2).astype(np.int64)
-    return np.stack([left, top, wide, tall], axis=1)
+    rows, first = np.arange(len(draws)), np.argmax(fits, axis=1)
+    wide, tall = widths[rows, first], heights[rows, first]
+    left = (draws[:, -2] * (width - wide + 1)).astype(np.int64)
+    top = (draws[:, -1] * (height - tall + 1)).astype(np.int64)
+    return np.stack([left, top, wide, tall], axis=1), fits[rows, first]
 
 
 def rand_augment(picture: Image.Image, draws: "list[Float[np.ndarray, '4']]", magnitude: float = 9.0) -> Image.Image:
@@ -264,30 +277,13 @@ def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
     from scipy.special import ndtri
 
     key = key.fold("erase")
-    draws = uniforms(key, len(images), 1 + 4 * _ATTEMPTS)
-    chosen = np.flatnonzero(draws[:, 0] < probability)
-    if not len(chosen):
-        return images
+    draws = uniforms(key, len(images), 1 + _BOX_DRAWS)
+    boxes, fitted = _boxes(draws[:, 1:], tuple(images.shape[1:3]), ERASED, _ERASED_ASPECTS)
     images = images.clone()
-    for row in chosen.tolist():  # boxes are of different sizes, and few images have one
-        box = erased_box(images.shape[1], images.shape[2], draws[row, 1:].reshape(_ATTEMPTS, 4))
-        if box is not None:
-            top, left, bottom, right = box
-            part = images[row, top:bottom, left:right]
-            # The row names the stream: as a position in one stream for all, boxes of several sizes would share numbers.
-            noise = ndtri(uniforms(key.fold("noise", key.row + row).rows(0), part.numel()).clip(2.0**-54))
-            images[row, top:bottom, left:right] = 0.5 + 0.25 * torch.from_numpy(noise).float().view(part.shape)
+    for row in np.flatnonzero(fitted & (draws[:, 0] < probability)).tolist():
+        left, top, wide, tall = boxes[row].tolist()
+        part = images[row, top : top + tall, left : left + wide]
+        # The row names the stream: as a position in one stream for all, boxes of several sizes would share numbers.
+        noise = ndtri(uniforms(key.fold("noise", key.row + row).rows(0), part.numel()).clip(2.0**-54))
+        part.copy_(0.5 + 0.25 * torch.from_numpy(noise).float().view(part.shape))
     return images
-
-
-def erased_box(height: int, width: int, draws: Float[np.ndarray, "attempts 4"]) -> Box | None:
-    """Return the first rectangle within the image, or None, by numbers for area, aspect, row and column."""
-    low, high = map(math.log, _ERASED_ASPECTS)
-    for area, shape, row, column in draws.tolist():
-        size = (ERASED[0] + area * (ERASED[1] - ERASED[0])) * height * width
-        aspect = math.exp(low + shape * (high - low))
-        tall, wide = round(math.sqrt(size * aspect)), round(math.sqrt(size / aspect))
-        if 0 < tall < height and 0 < wide < width:
-            top, left = int(row * (height - tall + 1)), int(column * (width - wide + 1))
-            return top, left, top + tall, left + wide
-    return None

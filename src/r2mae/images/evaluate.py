@@ -15,11 +15,11 @@ from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.gaussian import GaussianConditionalMean
-from r2mae.evaluation.head import as_floats, fit_head
+from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.spectrum import spectrum_scores
-from r2mae.images.arrays import StoredImages, fits_memory, in_chunks
+from r2mae.images.arrays import fits_memory
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
@@ -97,8 +97,8 @@ def embedding_scores(
 ) -> dict[str, float]:
     """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks.
 
-    `embed` returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1. Above
-    `most` numbers of all embeddings of a part, neighbours and spectrum are left out.
+    `embed` returns a row for each image. Above `most` numbers of all embeddings of a part, neighbours and spectrum are
+    left out.
     """
     test, labels, attributes = embed(splits.test), splits.train.labels, splits.train.attributes
     train = embed(splits.train) if splits.has_classes or attributes is not None else test
@@ -107,7 +107,7 @@ def embedding_scores(
     if labels is not None and splits.has_classes:
         predicted["probe_accuracy"] = fit_head(train, labels, seed=seed).predict(test).cpu().numpy()
         if train.size <= most:
-            predicted["knn_accuracy"] = knn_predict(_floats(train), labels, _floats(test))
+            predicted["knn_accuracy"] = knn_predict(train, labels, test)
     for name, found_labels in predicted.items():
         right = found_labels == splits.test.labels
         scores[name] = float(right.mean())
@@ -115,12 +115,7 @@ def embedding_scores(
     if attributes is not None and splits.test.attributes is not None:
         head = fit_attributes(train, attributes, seed=seed)
         scores |= score_attributes(head.logits(test), splits.test.attributes, attributes)
-    return scores | (spectrum_scores(_floats(test)) if test.size <= most else {})
-
-
-def _floats(features: np.ndarray) -> Float32[np.ndarray, "n d"]:
-    """Return bytes as floats from 0 to 1, and floats unchanged."""
-    return as_floats(torch.from_numpy(features)).numpy() if features.dtype == np.uint8 else features
+    return scores | (spectrum_scores(test) if test.size <= most else {})
 
 
 def in_batches(images: ImageBatches, most: int = _BATCH, device: Any = "cpu") -> Iterator[tuple[slice, Tensor]]:
@@ -228,9 +223,7 @@ def baseline_scores(
     test = ImageBatches(data.splits.test.images)
     if name == "pixels":
         read_all(items.recording(test))
-        both = data.splits.train.images, data.splits.test.images
-        stored = [images for images in both if not isinstance(images, np.ndarray)]
-        size = sum(images.size * images.dtype.itemsize for images in stored)
+        size = 4 * (data.splits.train.images.size + data.splits.test.images.size)
         if not fits_memory(size):
             warn_once(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
@@ -315,11 +308,8 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     return Components(mean, np.ascontiguousarray(fitted.components_[varying].T, dtype=np.float32))
 
 
-def _flat_pixels(images: ImageSet) -> np.ndarray:
-    """Return the pixels of all images; bytes stay bytes, as a float copy would be four times as large."""
-    if isinstance(images.images, StoredImages):
-        return np.concatenate([chunk.reshape(len(chunk), -1) for chunk in in_chunks(images.images)])
-    return images.images.reshape(len(images), -1)
+def _flat_pixels(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
+    return np.concatenate(list(_float_batches(ImageBatches(images.images), np.arange(len(images)))))
 
 
 def _float_batches(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:

@@ -101,9 +101,8 @@ class PixelTask(ImageTask[Any]):
         height, width, channels = shape
         if height * width * channels != self.pixels:
             raise UserError(
-                f"{name} has images of {height} x {width} x {channels} ({height * width * channels} values), and the "
-                f"model takes {self.pixels}: resize them (--resize N) and convert their channels to those of the "
-                "training images"
+                f"{name} has images of {height} x {width} x {channels}, and the model takes {self.pixels} values: give "
+                "them the size (--resize N) and the channels of the training images"
             )
 
     def model_input(self, batch: Tensor) -> Float[Tensor, "batch ..."]:

@@ -174,15 +174,12 @@ def test_embedding_and_reconstruction_are_of_whole_images() -> None:
 
 def test_other_colours_are_refused() -> None:
     task = task_of((8, 8, 3))
-    task.check_images("faces", (5, 9, 3))
-    with pytest.raises(UserError, match=r"faces has images of 1 colour channels, and the model takes 3"):
+    with pytest.raises(UserError, match=r"faces has images of 8 x 8 x 1, and the model takes 192 values: give them"):
         embed_set(task, unet(), ImageSet("faces", images(2, 8, 8, 1).numpy()))
-    assert embed_set(task, unet(), ImageSet("faces", images(2, 5, 9, 3).numpy())).shape == (2, 32)
     with pytest.raises(UserError, match="two pixels or more"):
         build({"shape": [1, 1, 3], "channels": 2, "exact": False})
-    for channels in (0, 5000):
-        with pytest.raises(UserError, match=r"model\.channels must be 1 to 4,096"):
-            Settings(channels=channels)
+    with pytest.raises(UserError, match=r"model\.channels must be 1 or more"):
+        Settings(channels=0)
 
 
 def test_learned_weights_are_one_per_pixel_and_ratio() -> None:

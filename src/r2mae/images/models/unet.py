@@ -121,14 +121,6 @@ class UNetTask(PixelTask):
         """A quarter of the default, as every image has many positions."""
         return 2048
 
-    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Refuse images with another number of channels; any height and width is accepted."""
-        if shape[2] != self.colours:
-            raise UserError(
-                f"{name} has images of {shape[2]} colour channels, and the model takes {self.colours}: convert them "
-                "to the channels of the training images"
-            )
-
     def model_input(self, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
         """Return pixels from 0 to 1."""
         return scaled(batch)
