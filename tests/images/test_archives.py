@@ -109,7 +109,6 @@ def test_an_archive_without_its_end_is_refused_wherever_it_was_cut(folder: Path,
         assert "\n" not in str(caught.value)
     if suffix == ".tar":
         assert "no end marker" in str(caught.value)
-        assert "in or after its member 17, ./pets/val/b/7.png" in str(caught.value)
 
 
 @pytest.mark.parametrize("suffix", KINDS)

@@ -21,7 +21,6 @@ from r2mae.training.config import (
 )
 from r2mae.training.folder import RunFolder
 
-_WARMUP_EPOCHS, _WARMUP_SHARE = 5.0, 0.1  # MAE's, and the largest share of a short run (ours)
 _PositiveFraction = Annotated[float, Range(above=0, most=1)]
 _Alpha = Annotated[float, Range(0, 1000)]
 
@@ -203,7 +202,7 @@ class FinetuneConfig(RunConfig):
         batch_size=256,
         base_lr=1e-3,
         schedule="cosine",
-        warmup_epochs=5.0,
+        warmup=0.05,
         weight_decay=0.05,
     )
     machine: ImagesMachineConfig = ImagesMachineConfig()
@@ -247,11 +246,6 @@ def recipe(width: int) -> dict[str, Any]:
     _, rate, decay, epochs, drop = next(one for one in sizes if width >= one[0])
     own = {"base_lr": rate, "layer_decay": decay, "epochs": epochs, "drop_path": drop, "min_lr": 1e-6}
     return {**own, "batch_size": 1024, "accumulate": 16, "crop_from": "original"}
-
-
-def warmup_epochs(epochs: float) -> float:
-    """Return the epochs of warm-up: MAE's 5, in short runs a tenth."""
-    return min(_WARMUP_EPOCHS, _WARMUP_SHARE * epochs)
 
 
 def weights_of(run: str | Path) -> str:

@@ -155,7 +155,7 @@ class ImagesDomain(Domain):
         made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
         return made
 
-    evaluation_support = ("items", "kept", "progress")
+    evaluation_support = ("items", "kept")
 
     def evaluate(
         self,
@@ -172,9 +172,8 @@ class ImagesDomain(Domain):
 
         if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
-        progress, epochs = options.pop("progress", None), config.evaluation.finetune_epochs
-        scores = evaluate(config, task, model, data, **options)
-        return scores | (finetune_scores(config, data.splits, epochs, kept, progress=progress) if epochs else {})
+        scores, epochs = evaluate(config, task, model, data, **options), config.evaluation.finetune_epochs
+        return scores | (finetune_scores(config, data.splits, epochs, kept) if epochs else {})
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
         """Return the accuracies of probe and neighbours, and the reconstruction errors."""

@@ -157,25 +157,19 @@ def read_tar(path: Path) -> Iterator[File]:
     """
     plain, held = path.name.lower().endswith(".tar"), 0
     with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*", tarinfo=_Entry) as archive:
-        number, last = 0, None
-        try:
-            for last in archive:
-                number += 1
-                _check_member(path, last)
-                content: bytes | tuple[int, int] = (last.offset_data, last.size)
-                if not plain:
-                    wanted = last.isreg() and last.name.lower().endswith((*SUFFIXES, *TABLES))
-                    held += last.size * wanted
-                    arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
-                    stream = archive.extractfile(last) if wanted else None
-                    content = b"" if stream is None else stream.read()
-                yield File(str(path), last.name + "/" * last.isdir(), content)
-            while archive.fileobj is not None and (piece := archive.fileobj.read(1 << 20)):
-                if piece.strip(b"\0"):
-                    raise EOFError("more follows its end marker, as where archives were joined by cat")
-        except (EOFError, tarfile.TarError) as error:
-            place = "" if last is None else f", in or after its member {number:,}, {last.name}"
-            raise EOFError(f"{error}{place}") from error
+        for member in archive:
+            _check_member(path, member)
+            content: bytes | tuple[int, int] = (member.offset_data, member.size)
+            if not plain:
+                wanted = member.isreg() and member.name.lower().endswith((*SUFFIXES, *TABLES))
+                held += member.size * wanted
+                arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
+                stream = archive.extractfile(member) if wanted else None
+                content = b"" if stream is None else stream.read()
+            yield File(str(path), member.name + "/" * member.isdir(), content)
+        while archive.fileobj is not None and (piece := archive.fileobj.read(1 << 20)):
+            if piece.strip(b"\0"):
+                raise EOFError("more follows its end marker, as where archives were joined by cat")
 
 
 class _Entry(tarfile.TarInfo):

@@ -4,10 +4,11 @@ The command, the domain that opens such runs, and the functions that make them; 
 are in :mod:`r2mae.images.classifier`. torch is imported only for a run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from math import inf
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +18,7 @@ from r2mae.domains.options import Command, CommandLine
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument
-from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, warmup_epochs, weights_of
+from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, weights_of
 from r2mae.images.models import MODELS, VIT
 from r2mae.images.sets import SETS
 from r2mae.training.folder import RunFolder
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from r2mae.images.classifier import ClassificationTask, Classifier, FinetuneData
     from r2mae.images.data import Splits
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
-    from r2mae.progress import Reporter, RunProgress
+    from r2mae.progress import Reporter
 
 _MIN_BATCHES = 8  # batches of an epoch
+_WARMUP_EPOCHS = 5.0  # MAE's, at most a tenth of the run
 _READING = ("resize", "cache", "skip_broken")
 _MACHINE = ("device", "precision", "threads", "workers")
 
@@ -82,7 +84,7 @@ FINETUNE = Command(
 
 
 class FinetunedImages(Domain):
-    """The domain of images for classifiers in place of autoencoders: they are measured, embed images, and exported."""
+    """The domain of images for classifiers in place of autoencoders: they are measured, and embed images."""
 
     name = ImagesConfig.domain
     title = "Fine-tuned classifiers of images"
@@ -91,9 +93,8 @@ class FinetunedImages(Domain):
 
     @property
     def command_line(self) -> CommandLine:  # type: ignore[override]
-        """The options of reading images, and the layouts of other libraries."""
-        images = get_domain(self.name).command_line
-        return CommandLine(reading=images.reading, model_formats=images.model_formats)
+        """The options of reading images."""
+        return CommandLine(reading=get_domain(self.name).command_line.reading)
 
     def metrics_of(self, config: FinetuneConfig) -> tuple[Metric, ...]:
         """Return accuracies and the loss."""
@@ -193,10 +194,9 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}
     own |= recipe(architecture["width"]) | {"split_seed": pretraining.seed, **options}
-    if "warmup" in options or own.get("steps") is not None:
-        own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
-    else:
-        own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
+    if not own.keys() & {"warmup", "warmup_epochs"}:
+        epochs = float(own.get("epochs", FinetuneConfig.optimizer.epochs))
+        own["warmup"] = 0.1 if own.get("steps") is not None else min(0.1, _WARMUP_EPOCHS / epochs)
     if data is None:
         data = pretraining.data.source
     elif data not in SETS and Path(data).exists():
@@ -228,20 +228,15 @@ def finetune(
     return pretrain(config, FINETUNED, folder.path, reporter=reporter, data=data, single_process=alone)[1]
 
 
-def finetune_scores(
-    config: ImagesConfig,
-    splits: "Splits",
-    epochs: float,
-    kept: Path | None,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, float]:
+def finetune_scores(config: ImagesConfig, splits: "Splits", epochs: float, kept: Path | None) -> dict[str, float]:
     """Fine-tune a finished run in a subfolder of its run folder; return ``finetune_top1`` and so on.
 
     `config` is that of the run, and `splits` are its images. Batches are those of the recipe; with a small model they
     have fewer images if an epoch would have fewer than eight batches. The run is next to `kept`, the file
-    ``evaluation.json`` of the run folder. `progress` receives the finished steps, and all.
+    ``evaluation.json`` of the run folder. The processes of a comparison show no progress.
     """
+    from r2mae.progress import ProgressBar
+
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
     own: dict[str, Any] = {field: config[field] for field in (*_READING, *_MACHINE, "seed")}
@@ -250,24 +245,6 @@ def finetune_scores(
         own["batch_size"] = next(sizes, 16)
     planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data.source)
     out, read = kept.parent / f"finetune-{epochs:g}", None if planned.crops_files else splits
-    reporter = _ProgressReporter(progress) if progress else None
+    reporter = None if parent_process() else ProgressBar(f"{config.data.source}, finetune")
     results = finetune(planned, out, reporter=reporter, splits=read, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
-
-
-@dataclass
-class _ProgressReporter:
-    """Reports the progress of a run as finished steps and all steps."""
-
-    progress: Callable[[int, int], None]
-    total: int = 0
-
-    def start(self, step: int, total: int) -> None:
-        self.total = total
-        self.progress(step, total)
-
-    def update(self, pace: "RunProgress") -> None:
-        self.progress(pace.step, pace.total)
-
-    def stop(self) -> None:
-        self.progress(self.total, self.total)

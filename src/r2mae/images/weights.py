@@ -28,6 +28,7 @@ from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
 from r2mae.images.arrays import reading
 from r2mae.images.files import listed
+from r2mae.images.models import VIT
 from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN, mean_and_deviation
 from r2mae.training.folder import RunFolder, read_json
@@ -117,8 +118,8 @@ def from_transformers(state: Mapping[str, Tensor]) -> State:
     return found
 
 
-def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
-    """Rename our parameters to those of transformers; the prefix of the encoder is empty for a ``ViTModel``."""
+def for_transformers(state: Mapping[str, Tensor]) -> State:
+    """Rename our parameters to those of transformers."""
     parts: State = {}
     for name, value in state.items():
         if ".qkv." in name:
@@ -127,20 +128,16 @@ def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
         else:
             parts[name] = value
     renamed = {_renamed(name, ours=False): value for name, value in parts.items()}
-    return {prefix * name.startswith(_ENCODER) + name: value for name, value in renamed.items()}
+    return {_VIT * name.startswith(_ENCODER) + name: value for name, value in renamed.items()}
 
 
 @dataclass(frozen=True)
 class FinishedModel:
-    """A finished vision transformer, under our names: a masked autoencoder, or a classifier of `classes`.
-
-    `architecture` is that of the masked autoencoder, and `ratio` its mean mask ratio.
-    """
+    """A finished masked autoencoder under our names, with its architecture and its mean mask ratio."""
 
     state: State
     architecture: Mapping[str, Any]
-    ratio: float | None = None
-    classes: tuple[str, ...] = ()
+    ratio: float
 
     @property
     def size(self) -> tuple[int, int]:
@@ -150,26 +147,25 @@ class FinishedModel:
 
     @property
     def encoder(self) -> State:
-        """The weights without those of the decoder and the head."""
-        other = ("decoder_", "mask_token", "head.")
-        return {name: value for name, value in self.state.items() if not name.startswith(other)}
+        """The weights without those of the decoder."""
+        return {name: value for name, value in self.state.items() if not name.startswith(_DECODER)}
 
 
 def read_finished(run: Path) -> FinishedModel:
     """Read a finished run."""
     folder = RunFolder(run)
     domain = domain_of_run(folder.read_config(), run)
-    architecture = folder.description.architecture if folder.trained else {}
-    model = architecture.get("encoder", architecture).get("model") if folder.trained else "vit-mae"
-    if domain.name != "images" or model != "vit-mae":
+    architecture = folder.description.architecture if folder.trained else {"model": VIT}
+    if "encoder" in architecture:
+        raise UserError(f"{run} is fine-tuned: its {folder.weights.name} has timm's names already, name that file")
+    model = architecture.get("model")
+    if domain.name != "images" or model != VIT:
         described = f"model {str(model)[:40]!r}" if domain.name == "images" else f"domain {domain.name}"
         raise UserError(
             f"{run} is a run of the {described}, which timm, transformers and MAE have not: name one of vit-mae"
         )
     _, _, network = load_model(run, domain)
     state = {name: value.cpu().contiguous() for name, value in network.state_dict().items()}
-    if "classes" in architecture:
-        return FinishedModel(state, architecture["encoder"], None, tuple(map(str, architecture["classes"])))
     ratio = float(read_metrics(folder.metrics_file)["ratio"].mean())  # transformers knows a single one
     return FinishedModel(state, architecture, round(ratio, 4))
 
@@ -358,11 +354,11 @@ def _notes(weights: Weights, fresh: list[str], unused: list[str]) -> Iterable[st
 
 
 def to_timm(run: Path, output: Path) -> str:
-    """Write the encoder, or a classifier, under the names of timm's ``VisionTransformer``: .safetensors."""
+    """Write the encoder under the names of timm's ``VisionTransformer``: .safetensors."""
     _check_file(output, ".safetensors")
     made = read_finished(run)
     with atomic_write(output, "wb") as file:
-        file.write(save(made.state if made.classes else made.encoder, {"format": "pt"}))
+        file.write(save(made.encoder, {"format": "pt"}))
     return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
 
 
@@ -372,16 +368,12 @@ def to_mae(run: Path, output: Path) -> str:
     made = read_finished(run)
     with atomic_write(output, "wb") as file:
         torch.save({"model": made.state}, file)
-    if made.classes:
-        return f"MAE's main_finetune.py takes it by --resume, with --eval --nb_classes {len(made.classes)}"
     return "MAE's main_finetune.py takes it by --finetune"
 
 
 def to_transformers(run: Path, output: Path) -> str:
     """Write a folder for ``ViTMAEForPreTraining``, whose encoder ``ViTModel`` and others of transformers open, too."""
     made = read_finished(run)
-    if made.classes:
-        raise UserError(f"{run} classifies a mean over patches, as no class of transformers does: export --to timm")
     if made.size[0] != made.size[1]:
         raise UserError(f"ViTMAEForPreTraining takes square images, not {made.size[0]} x {made.size[1]}: use --to timm")
     with create_once(output) as unfinished:
@@ -404,17 +396,15 @@ def _check_file(output: Path, suffix: str) -> None:
 def _timm_options(made: FinishedModel) -> str:
     """Return the arguments with which timm makes the same model."""
     height, across = made.size
-    options: dict[str, Any] = {
+    options = {
         "img_size": height if height == across else (height, across),
         "patch_size": made.architecture["patch"],
         "in_chans": made.architecture["shape"][2],
         "embed_dim": made.architecture["width"],
         "depth": made.architecture["layers"],
         "num_heads": made.architecture["heads"],
-        "num_classes": len(made.classes),
+        "num_classes": 0,
     }
-    if made.classes:
-        options |= {"global_pool": "avg", "fc_norm": True}
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 

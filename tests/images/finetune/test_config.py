@@ -1,7 +1,7 @@
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.images.config import FinetuneConfig, recipe, warmup_epochs
+from r2mae.images.config import FinetuneConfig, recipe
 
 GIVEN = {"data": "digits", "run": "runs/vit"}
 
@@ -36,11 +36,6 @@ def test_recipes_of_mae_by_size(width: int, expected: tuple[float, ...]) -> None
     assert tuple(made[name] for name in ("base_lr", "layer_decay", "epochs", "drop_path")) == expected
     theirs = (256, 1, "resized") if width < 768 else (1024, 16, "original")
     assert (made.optimizer.batch_size, made.optimizer.accumulate, made.crop_from) == theirs
-
-
-@pytest.mark.parametrize(("epochs", "expected"), [(100, 5), (20, 2)])
-def test_warm_up_is_mae_s_and_a_part_of_short_runs(epochs: float, expected: float) -> None:
-    assert warmup_epochs(epochs) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

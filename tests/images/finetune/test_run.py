@@ -264,6 +264,12 @@ def test_the_originals_of_an_array_are_its_images(vit: Path) -> None:
     assert torch.equal(batches[0]["images"], batches[1]["images"])
 
 
+def test_warm_up_is_maes_and_a_part_of_short_runs(vit: Path) -> None:
+    given = {"epochs": 100.0, "steps": None}
+    for options, expected in ((given, 0.05), ({**given, "epochs": 20.0}, 0.1), ({}, 0.1), ({"warmup": 0.3}, 0.3)):
+        assert plan(vit, {**SHORT, **options}).optimizer.warmup == pytest.approx(expected)
+
+
 def test_the_rate_ends_at_the_smallest_of_mae(vit: Path, tmp_path: Path) -> None:
     config = plan(vit, {**SHORT, "steps": 40, "batch_size": 8})
     assert config.min_lr == 1e-6

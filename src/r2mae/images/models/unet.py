@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
-from r2mae.errors import UserError
 from r2mae.fields import Size
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import PixelTask, scaled
@@ -161,8 +160,6 @@ class PositionWeights(nn.Module):
 def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
     height, width, colours = (int(side) for side in architecture["shape"])
-    if height * width < 2:
-        raise UserError("a U-Net needs images of two pixels or more")
     fill = tuple(float(value) for value in architecture.get("fill", ()))
     task = UNetTask(
         height * width * colours,
