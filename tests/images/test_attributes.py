@@ -127,13 +127,13 @@ def test_the_official_validation_part_is_taken_where_validation_is_asked_for(cel
     assert DOMAIN.check_source(config) is None
 
 
-def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(celeba: Path) -> None:
+def test_a_validation_part_without_a_test_part_is_the_test_part(celeba: Path) -> None:
     rows = [f"{image(number)} {int(number > 6)}\n" for number in range(10)]
     (celeba / "list_eval_partition.txt").write_text("".join(rows))
     settings = ImagesConfig.make(data="digits", hidden=4, latent=2)
     shape = {"shape": [8, 6, 3]}
     task, model = DOMAIN.build({**load_data(settings).architecture, **shape})
-    assert DOMAIN.embed(settings, task, model, str(celeba))["split"].tolist() == [0] * 7 + [2] * 3
+    assert DOMAIN.embed(settings, task, model, str(celeba))["split"].tolist() == [0] * 7 + [1] * 3
 
 
 @pytest.mark.parametrize(

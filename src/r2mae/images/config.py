@@ -185,7 +185,7 @@ class FinetuneConfig(RunConfig):
     weights: str = ""
     layer_decay: _PositiveFraction = 0.75
     drop_path: PartialFraction = 0.1
-    min_lr: NonNegative = 0.0
+    min_lr: NonNegative = 1e-6
     crop: _PositiveFraction = 0.08
     crop_from: Literal["resized", "original"] = "resized"
     flip: bool = True
@@ -240,11 +240,11 @@ def recipe(width: int) -> dict[str, Any]:
     lacks, ours: batches of 256 images, and crops of the images that are kept.
     """
     if width < 768:
-        return {"min_lr": 1e-6}
+        return {}
     # Smallest width, base rate, decay over layers, epochs, drop path: ViT-H, ViT-L, ViT-B.
     sizes = ((1280, 1e-3, 0.75, 50.0, 0.3), (1024, 1e-3, 0.75, 50.0, 0.2), (768, 5e-4, 0.65, 100.0, 0.1))
     _, rate, decay, epochs, drop = next(one for one in sizes if width >= one[0])
-    own = {"base_lr": rate, "layer_decay": decay, "epochs": epochs, "drop_path": drop, "min_lr": 1e-6}
+    own = {"base_lr": rate, "layer_decay": decay, "epochs": epochs, "drop_path": drop}
     return {**own, "batch_size": 1024, "accumulate": 16, "crop_from": "original"}
 
 

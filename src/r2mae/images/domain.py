@@ -239,11 +239,10 @@ class ImagesDomain(Domain):
             found = [splits.train, splits.test, splits.validation]
         else:
             found = [*load_images(source, **how)]
-        numbered = {number: part for number, part in enumerate(found) if part is not None}
-        parts = list(numbered.values())
+        parts = [part for part in found if part is not None]
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
         if len(parts) > 1:
-            arrays["split"] = np.repeat(list(numbered), [len(part) for part in parts])
+            arrays["split"] = np.repeat(range(len(parts)), [len(part) for part in parts])
         labels = [part.labels for part in parts if part.labels is not None]
         if len(labels) == len(parts):
             arrays["labels"] = np.concatenate(labels)

@@ -231,18 +231,19 @@ def finetune(
 def finetune_scores(config: ImagesConfig, splits: "Splits", epochs: float, kept: Path | None) -> dict[str, float]:
     """Fine-tune a finished run in a subfolder of its run folder; return ``finetune_top1`` and so on.
 
-    `config` is that of the run, and `splits` are its images. Batches are those of the recipe; with a small model they
-    have fewer images if an epoch would have fewer than eight batches. The run is next to `kept`, the file
-    ``evaluation.json`` of the run folder. The processes of a comparison show no progress.
+    `config` is that of the run, and `splits` are its images. Batches are those of the recipe, or smaller if an epoch
+    would have fewer than eight. The run is next to `kept`, the file ``evaluation.json`` of the run folder. The
+    processes of a comparison show no progress.
     """
     from r2mae.progress import ProgressBar
 
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
     own: dict[str, Any] = {field: config[field] for field in (*_READING, *_MACHINE, "seed")}
-    if "batch_size" not in recipe(config.model.width):
-        sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)
-        own["batch_size"] = next(sizes, 16)
+    most, enough = recipe(config.model.width).get("batch_size", 256), len(splits.train) // _MIN_BATCHES
+    own["batch_size"] = next((size for size in (1024, 256, 128, 64, 32) if size <= min(most, enough)), 16)
+    if own["batch_size"] < most:
+        own["accumulate"] = 1
     planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data.source)
     out, read = kept.parent / f"finetune-{epochs:g}", None if planned.crops_files else splits
     reporter = None if parent_process() else ProgressBar(f"{config.data.source}, finetune")

@@ -340,7 +340,10 @@ def find_tables(folder: Folder) -> tuple[Folder, File, File | None] | None:
 
 
 def read_tables(name: str, folder: Folder, attributes: File, partition: File | None, how: Reading) -> Parts:
-    """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts."""
+    """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts.
+
+    Without test images, the validation images are the test part.
+    """
     images = sorted(folder.images(), key=lambda path: path.rpartition("/")[2])
     if not images:
         raise UserError(f"{folder.place}: has {attributes} and no images: put them there, in a folder of any name")
@@ -365,10 +368,7 @@ def read_tables(name: str, folder: Folder, attributes: File, partition: File | N
         for part, chosen in zip(_PARTS, rows, strict=True)
         if len(chosen)
     ]
-    made = read_files(name, files, parts, how, attribute_names=kinds)
-    if not len(rows[1]):  # the second of two parts is then the validation part
-        return Parts(made.train, None, made.test)
-    return made
+    return read_files(name, files, parts, how, attribute_names=kinds)
 
 
 def _read_table(

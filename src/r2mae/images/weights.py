@@ -131,28 +131,11 @@ def for_transformers(state: Mapping[str, Tensor]) -> State:
     return {_VIT * name.startswith(_ENCODER) + name: value for name, value in renamed.items()}
 
 
-@dataclass(frozen=True)
-class FinishedModel:
-    """A finished masked autoencoder under our names, with its architecture and its mean mask ratio."""
+def read_finished(run: Path) -> tuple[State, Mapping[str, Any]]:
+    """Return the weights of a finished masked autoencoder under our names, and its architecture with its `ratio`.
 
-    state: State
-    architecture: Mapping[str, Any]
-    ratio: float
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        height, width = self.architecture["shape"][:2]
-        return int(height), int(width)
-
-    @property
-    def encoder(self) -> State:
-        """The weights without those of the decoder."""
-        return {name: value for name, value in self.state.items() if not name.startswith(_DECODER)}
-
-
-def read_finished(run: Path) -> FinishedModel:
-    """Read a finished run."""
+    The ratio is the mean over its steps, as transformers knows a single one.
+    """
     folder = RunFolder(run)
     domain = domain_of_run(folder.read_config(), run)
     architecture = folder.description.architecture if folder.trained else {"model": VIT}
@@ -166,8 +149,8 @@ def read_finished(run: Path) -> FinishedModel:
         )
     _, _, network = load_model(run, domain)
     state = {name: value.cpu().contiguous() for name, value in network.state_dict().items()}
-    ratio = float(read_metrics(folder.metrics_file)["ratio"].mean())  # transformers knows a single one
-    return FinishedModel(state, architecture, round(ratio, 4))
+    ratio = float(read_metrics(folder.metrics_file)["ratio"].mean())
+    return state, {**architecture, "ratio": round(ratio, 4)}
 
 
 @dataclass(frozen=True)
@@ -211,9 +194,9 @@ def read_weights(path: str | Path) -> Weights:
         raise UserError(f"{place}: no such file or folder: {_EXPECTED}")
     folder = RunFolder(place)
     if folder.config_file.is_file():
-        made = read_finished(place)
-        heads, decoder_heads = (int(made.architecture[name]) for name in ("heads", "decoder_heads"))
-        return Weights(place, "r2mae", made.state, (folder.weights,), heads, decoder_heads)
+        state, architecture = read_finished(place)
+        heads, decoder_heads = (int(architecture[name]) for name in ("heads", "decoder_heads"))
+        return Weights(place, "r2mae", state, (folder.weights,), heads, decoder_heads)
     if place.is_dir():
         read = _read_folder(place)
     else:
@@ -356,32 +339,34 @@ def _notes(weights: Weights, fresh: list[str], unused: list[str]) -> Iterable[st
 def to_timm(run: Path, output: Path) -> str:
     """Write the encoder under the names of timm's ``VisionTransformer``: .safetensors."""
     _check_file(output, ".safetensors")
-    made = read_finished(run)
+    state, architecture = read_finished(run)
+    encoder = {name: value for name, value in state.items() if not name.startswith(_DECODER)}
     with atomic_write(output, "wb") as file:
-        file.write(save(made.encoder, {"format": "pt"}))
-    return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
+        file.write(save(encoder, {"format": "pt"}))
+    return f"timm's VisionTransformer({_timm_options(architecture)}) takes it by load_state_dict"
 
 
 def to_mae(run: Path, output: Path) -> str:
     """Write a checkpoint as the original MAE's code does, ``{"model": …}``: .pth."""
     _check_file(output, ".pth")
-    made = read_finished(run)
+    state, _ = read_finished(run)
     with atomic_write(output, "wb") as file:
-        torch.save({"model": made.state}, file)
+        torch.save({"model": state}, file)
     return "MAE's main_finetune.py takes it by --finetune"
 
 
 def to_transformers(run: Path, output: Path) -> str:
     """Write a folder for ``ViTMAEForPreTraining``, whose encoder ``ViTModel`` and others of transformers open, too."""
-    made = read_finished(run)
-    if made.size[0] != made.size[1]:
-        raise UserError(f"ViTMAEForPreTraining takes square images, not {made.size[0]} x {made.size[1]}: use --to timm")
+    state, architecture = read_finished(run)
+    height, width, channels = architecture["shape"]
+    if height != width:
+        raise UserError(f"ViTMAEForPreTraining takes square images, not {height} x {width}: use --to timm")
     with create_once(output) as unfinished:
         if unfinished is None:
             raise UserError(f"{output} exists already: name a new folder, or remove this one")
-        save_file(for_transformers(made.state), unfinished / "model.safetensors", {"format": "pt"})
-        write_json(unfinished / "config.json", _transformers_config(made))
-        write_json(unfinished / "preprocessor_config.json", _processor_config(made))
+        save_file(for_transformers(state), unfinished / "model.safetensors", {"format": "pt"})
+        write_json(unfinished / "config.json", transformers_config(architecture))
+        write_json(unfinished / "preprocessor_config.json", _processor_config(height, channels))
     return "ViTMAEForPreTraining.from_pretrained opens it, and ViTModel its encoder"
 
 
@@ -393,24 +378,23 @@ def _check_file(output: Path, suffix: str) -> None:
         raise UserError(f"{output} exists already: name a new one, or remove it")
 
 
-def _timm_options(made: FinishedModel) -> str:
+def _timm_options(architecture: Mapping[str, Any]) -> str:
     """Return the arguments with which timm makes the same model."""
-    height, across = made.size
+    height, width, channels = architecture["shape"]
     options = {
-        "img_size": height if height == across else (height, across),
-        "patch_size": made.architecture["patch"],
-        "in_chans": made.architecture["shape"][2],
-        "embed_dim": made.architecture["width"],
-        "depth": made.architecture["layers"],
-        "num_heads": made.architecture["heads"],
+        "img_size": height if height == width else (height, width),
+        "patch_size": architecture["patch"],
+        "in_chans": channels,
+        "embed_dim": architecture["width"],
+        "depth": architecture["layers"],
+        "num_heads": architecture["heads"],
         "num_classes": 0,
     }
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
-def _transformers_config(made: FinishedModel) -> dict[str, Any]:
-    """Return config.json, without what is the default of the class."""
-    own = made.architecture
+def transformers_config(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config.json for an architecture, without what is the default of the class."""
     return {
         "architectures": ["ViTMAEForPreTraining"],
         "model_type": "vit_mae",
@@ -419,7 +403,7 @@ def _transformers_config(made: FinishedModel) -> dict[str, Any]:
         "num_attention_heads": own["heads"],
         "intermediate_size": 4 * own["width"],
         "layer_norm_eps": NORM_EPSILON,
-        "image_size": made.size[0],
+        "image_size": own["shape"][0],
         "patch_size": own["patch"],
         "num_channels": own["shape"][2],
         "dtype": "float32",
@@ -427,14 +411,13 @@ def _transformers_config(made: FinishedModel) -> dict[str, Any]:
         "decoder_num_hidden_layers": own["decoder_layers"],
         "decoder_num_attention_heads": own["decoder_heads"],
         "decoder_intermediate_size": 4 * own["decoder_width"],
-        "mask_ratio": made.ratio,
+        "mask_ratio": own["ratio"],
         "norm_pix_loss": own["norm_pix"],
     }
 
 
-def _processor_config(made: FinishedModel) -> dict[str, Any]:
+def _processor_config(side: int, channels: int) -> dict[str, Any]:
     """Return preprocessor_config.json: images are cropped and brought to size, and standardised, as they were here."""
-    channels, side = made.architecture["shape"][2], made.size[0]
     mean, deviation = mean_and_deviation(channels)
     return {
         "image_processor_type": "BitImageProcessor",

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -288,9 +289,12 @@ def test_a_comparison_passes_its_machine_on_and_takes_the_recipe(
     monkeypatch.setattr(finetuning, "finetune", lambda config, *rest, **more: planned.append(config) or {"scores": {}})
     for name, width in {"small": 12, "base": 768}.items():
         config = pretrained(images, tmp_path / name, workers=2, model={"name": "vit-mae", **VIT, "width": width})
-        finetune_scores(config, IMAGES.load(config).splits, 2.0, RunFolder(tmp_path / name).evaluation_file)
+        splits = IMAGES.load(config).splits
+        finetune_scores(config, splits, 2.0, RunFolder(tmp_path / name).evaluation_file)
+    splits = replace(splits, train=splits.train.pick(np.zeros(8192, np.int64)))
+    finetune_scores(config, splits, 2.0, RunFolder(tmp_path / name).evaluation_file)
     own = [[made[name] for name in ("workers", "batch_size", "accumulate", "crop_from")] for made in planned]
-    assert own == [[2, 16, 1, "resized"], [2, 1024, 16, "original"]]
+    assert own == [[2, 16, 1, "resized"], [2, 16, 1, "original"], [2, 1024, 16, "original"]]
 
 
 def test_a_fine_tuning_run_is_refused_where_it_cannot_be_used(

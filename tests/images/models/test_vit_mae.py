@@ -12,11 +12,10 @@ from transformers import ViTMAEForPreTraining
 
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.images import weights as export
 from r2mae.images.models.vit_mae import Settings, build
 from r2mae.images.models.vit_mae.model import HiddenPatches, PatchTask, VisionTransformerMAE, positions
 from r2mae.images.patches import patchify, standardised
-from r2mae.images.weights import for_transformers
+from r2mae.images.weights import for_transformers, transformers_config
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
 
@@ -50,11 +49,10 @@ def test_it_equals_the_stock_model(layers: int, norm_pix: bool, tmp_path: Path) 
     batch = pictures()
     corrupted = task.corrupt(batch, 0.75, KEY)
     output = task.forward(model, corrupted)
-    architecture = {"shape": [32, 32, 3], "patch": 8, "norm_pix": norm_pix, **SIZES, "decoder_layers": layers}
-    finished = export.FinishedModel(dict(model.state_dict()), architecture, ratio=0.75)
+    own = {"shape": [32, 32, 3], "patch": 8, "norm_pix": norm_pix, **SIZES, "decoder_layers": layers, "ratio": 0.75}
     (tmp_path / "stock").mkdir()
-    save_file(for_transformers(finished.state), tmp_path / "stock" / "model.safetensors", {"format": "pt"})
-    write_json(tmp_path / "stock" / "config.json", export._transformers_config(finished))
+    save_file(for_transformers(model.state_dict()), tmp_path / "stock" / "model.safetensors", {"format": "pt"})
+    write_json(tmp_path / "stock" / "config.json", transformers_config(own))
     stock, told = ViTMAEForPreTraining.from_pretrained(tmp_path / "stock", output_loading_info=True)
     assert not any(told.values()), told
     theirs = stock(

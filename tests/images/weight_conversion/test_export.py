@@ -105,7 +105,7 @@ def test_the_configuration_says_what_the_model_is(run: Path, tmp_path: Path) -> 
 )
 def test_the_ratio_is_the_mean_of_the_run(fields: dict[str, object], mean: float, tmp_path: Path) -> None:
     run = finished(tmp_path, **fields)
-    assert read_finished(run).ratio == pytest.approx(mean, abs=0.06)
+    assert read_finished(run)[1]["ratio"] == pytest.approx(mean, abs=0.06)
 
 
 def test_images_that_were_cut_off_are_cut_off(tmp_path: Path) -> None:
