@@ -103,7 +103,9 @@ def changed(
         files = [images.files[int(row)] for row in images.rows[rows]]
         how = replace(images.how, resize=None)
     else:
-        pixels, boxes = _as_bytes(images.take(rows, axis=0)), random_boxes(count, (height, width), key, scale=scale)
+        pixels, boxes = images.take(rows, axis=0), random_boxes(count, (height, width), key, scale=scale)
+        if pixels.dtype != np.uint8:
+            pixels = np.rint(pixels * 255).astype(np.uint8)
 
     def make(number: int) -> None:
         if originals:
@@ -126,10 +128,6 @@ def changed(
     for error in in_threads(make, count).values():
         raise error
     return made
-
-
-def _as_bytes(images: np.ndarray) -> UInt8[np.ndarray, "batch height width channels"]:
-    return images if images.dtype == np.uint8 else np.rint(images * 255).astype(np.uint8)
 
 
 def random_boxes(count: int, image: tuple[int, ...], key: Key, *, scale: tuple[float, float] = (0.2, 1.0)) -> Boxes:
