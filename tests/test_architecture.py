@@ -15,9 +15,9 @@ import r2mae
 
 ROOT = Path(r2mae.__file__).parent
 LAYERS = {
-    "errors": -2, "lazy": -2, "registry": -2, "screen": -2, "environment": -2,  # utilities
-    "cores": -1, "fields": -1, "files": -1, "fingerprint": 0, "zarr_folder": -1, "terminal": -1, "progress": 0,
-    "cache": 0, "catalogue": 0,
+    "errors": -2, "lazy": -2, "registry": -2, "screen": -2,  # utilities
+    "cores": -1, "fields": -1, "files": -1, "fingerprint": 0, "terminal": -1, "progress": 0,
+    "cache": 0, "catalogue": 0, "environment": 0,
     "masking": 1, "theory": 1,
     "evaluation": 2,
     "training": 3,
@@ -42,7 +42,7 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             yield node.module or ""
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "lazy_exports")):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             yield from named_by(node)
 
 

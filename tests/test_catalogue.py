@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.catalogue import PublicFile, PublicSet, data_root, fetch, locate, verify
+from r2mae.catalogue import PublicFile, PublicSet, data_root, fetch, locate
 from r2mae.errors import UserError
 
 CONTENT = bytes(range(256)) * 700
@@ -101,13 +101,11 @@ def test_the_root_is_the_variable_else_the_cache(monkeypatch, tmp_path):
 def test_fetch_writes_the_file_and_fetches_it_once(server, root):
     some = public(server)
     place = root / "some" / "set.bin"
-    assert verify(some) == {place: "missing"}
     assert fetch(some, progress=False) == [place]
     assert place.read_bytes() == CONTENT
     assert place.stat().st_mode & 0o044 or not root.stat().st_mode & 0o044  # as readable as any new file
     assert fetch(some, progress=False) == [place]
     assert server.asked == ["/set.bin"]
-    assert verify(some) == {place: "ok"}
     assert locate(some) == {"some/set.bin": place}
     assert left_behind(root) == ["some/set.bin"]
 
@@ -116,7 +114,7 @@ def test_progress_is_shown_on_stderr(server, root, capsys):
     fetch(public(server, size=None))
     shown = capsys.readouterr()
     assert not shown.out
-    assert "set.bin is missing: fetching it" in " ".join(shown.err.split()) and "100%" in shown.err
+    assert "100%" in shown.err
 
 
 def test_a_wrong_checksum_leaves_nothing(server, root):
@@ -153,30 +151,17 @@ def test_a_file_without_an_address_is_placed_by_hand(root):
     place = root / "some" / "set.bin"
     message = refused(r"is missing: place it there \(the portal\), or point R2MAE_DATA", locate, some)
     assert "data fetch" not in message
-    refused(f"no address is known .* by hand at {re.escape(str(place))}", fetch, some, progress=False)
+    refused(f"{re.escape(str(place))} is missing: place it there", fetch, some, progress=False)
     assert left_behind(root) == []
     place.parent.mkdir(parents=True)
     place.write_bytes(CONTENT[:-1])
     refused("is corrupted .*: place another copy there", locate, some)
-    refused("by hand", fetch, some, progress=False)
-    assert place.read_bytes() == CONTENT[:-1]
+    place.write_bytes(CONTENT[:-1] + b"x")
+    refused("is corrupted .its checksum is another.: place another copy there", fetch, some, progress=False)
+    assert place.read_bytes() == CONTENT[:-1] + b"x"
     place.write_bytes(CONTENT)
     assert locate(some) == {"some/set.bin": place}
-    assert verify(some) == {place: "ok"}
     assert fetch(some, progress=False) == [place]
-
-
-def test_a_stop_in_the_middle_leaves_nothing(server, root, monkeypatch):
-    import pooch
-
-    def stopped(self, url, output, pooch):
-        Path(output).write_bytes(CONTENT[:1000])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        fetch(public(server), progress=False)
-    assert left_behind(root) == []
 
 
 def test_a_folder_that_cannot_be_written(server, tmp_path, monkeypatch):
@@ -186,34 +171,23 @@ def test_a_folder_that_cannot_be_written(server, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1], CONTENT[:-1] + b"x", b""])
-def test_a_corrupted_file_is_named_and_replaced(server, root, capsys, content):
+def test_a_corrupted_file_is_named_and_replaced(server, root, content):
     some = public(server)
     place = root / "some" / "set.bin"
     place.parent.mkdir(parents=True)
     place.write_bytes(content)
-    assert verify(some) == {place: "corrupted"}
     if len(content) != len(CONTENT):
         refused(f"{re.escape(str(place))} is corrupted .* `r2mae data fetch some`", locate, some)
     fetch(some)
-    assert f"{place} is corrupted" in capsys.readouterr().err
     assert place.read_bytes() == CONTENT
-
-
-def test_a_corrupted_file_stays_where_no_true_one_can_be_had(server, root):
-    place = root / "some" / "set.bin"
-    place.parent.mkdir(parents=True)
-    place.write_bytes(b"old")
-    refused("404", fetch, public(server, url="/gone"), progress=False)
-    assert place.read_bytes() == b"old"
 
 
 def test_a_file_without_a_checksum_is_placed_by_hand(server, root):
     some = public(server, sha256=None, size=None)
-    refused("place the file by hand", fetch, some, progress=False)
+    refused("is missing", fetch, some, progress=False)
     place = root / "some" / "set.bin"
     place.parent.mkdir(parents=True)
     place.write_bytes(CONTENT)
-    assert verify(some) == {place: "unrecorded"}
     assert fetch(some, progress=False) == [place]
     assert not server.asked
 
@@ -240,7 +214,6 @@ def test_locate_names_what_is_missing(server, root):
 def test_a_packaged_set_needs_no_files(root):
     packaged = PublicSet("toy", "images", "Toy", "https://example.org", "CC0", packaged="scikit-learn")
     assert locate(packaged) == {}
-    assert verify(packaged) == {}
     assert fetch(packaged) == []
     assert not Path(root).exists()
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from r2mae.cores import cores
+from r2mae.cores import cores, gigabytes
 
 
 def test_cores_are_those_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,3 +15,11 @@ def test_cores_are_those_of_this_process(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cores() == 5
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert cores() == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(1.2e6, "0.0012 GB"), (36e8, "3.6 GB"), (9.994e11, "999 GB"), (9.996e11, "1,000 GB"), (36e11, "3,600 GB")],
+)
+def test_sizes_have_no_exponent(size: float, text: str) -> None:
+    assert gigabytes(size) == text

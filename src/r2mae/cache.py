@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from r2mae.errors import UserError
-from r2mae.files import sync
+from r2mae.files import check_writable, sync
 
 
 def cache_folder() -> Path:
@@ -29,7 +29,7 @@ def create_once(folder: Path) -> Iterator[Path | None]:
         yield None
         return
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(folder.parent)
         with FileLock(lock):
             if folder.exists():
                 yield None

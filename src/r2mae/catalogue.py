@@ -3,18 +3,8 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from r2mae.errors import UserError
-from r2mae.files import new_file_mode
-
-Status = Literal["ok", "missing", "corrupted", "unrecorded"]
-_REASONS = {
-    "ConnectionError": "no connection",
-    "ConnectTimeout": "timed out",
-    "ReadTimeout": "timed out",
-    "ChunkedEncodingError": "the connection was interrupted",
-}
 
 
 @dataclass(frozen=True)
@@ -78,8 +68,8 @@ def data_root() -> Path:
 def locate(public: PublicSet) -> dict[str, Path]:
     """Find the files of a set on this machine, without using the network.
 
-    Only existence and size are checked, which is fast; :func:`verify` reads the files. A set that comes with a library
-    has none.
+    Only existence and size are checked, which is fast; :func:`fetch` compares checksums. A set that comes with a
+    library has none.
 
     Raises
     ------
@@ -99,12 +89,6 @@ def locate(public: PublicSet) -> dict[str, Path]:
     return paths
 
 
-def verify(public: PublicSet) -> dict[Path, Status]:
-    """Compare the files of a set on this machine with their size and sha256; "unrecorded" has no known checksum."""
-    root = data_root()
-    return {root / file.path: _status(root / file.path, file) for file in public.files}
-
-
 def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
     """Fetch missing and corrupted files, and return all; a file gets its name only after its checksum is verified.
 
@@ -120,46 +104,34 @@ def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
     UserError
         If there is no network, the server fails, a checksum is wrong, or the folder cannot be written.
     """
-    from r2mae.terminal import Terminal
+    for file in public.files:
+        if file.url and file.sha256:
+            _download(file, data_root() / file.path, progress)
+    paths = locate(public)
+    for file in public.files:
+        if file.sha256 and not file.url:
+            import pooch
 
-    console = Terminal(stderr=True, quiet=not progress)
-    for file, (path, status) in zip(public.files, verify(public).items(), strict=True):
-        if status in ("missing", "corrupted"):
-            console.print(f"{path} is {status}: fetching it", soft_wrap=True, highlight=False)
-            _download(file, path, progress)
-    return [data_root() / file.path for file in public.files]
-
-
-def _status(path: Path, file: PublicFile) -> Status:
-    import pooch
-
-    if not path.is_file():
-        return "missing"
-    if file.size is not None and path.stat().st_size != file.size:
-        return "corrupted"
-    if file.sha256 is None:
-        return "unrecorded"
-    try:
-        return "ok" if pooch.file_hash(path) == file.sha256 else "corrupted"
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+            if pooch.file_hash(paths[file.path]) != file.sha256:
+                raise UserError(f"{paths[file.path]} is corrupted (its checksum is another): place another copy there")
+    return list(paths.values())
 
 
 def _download(file: PublicFile, path: Path, progress: bool) -> None:
-    if not (file.url and file.sha256):
-        raise UserError(f"no address is known to fetch {path.name} from: place the file by hand at {path}")
+    """Fetch a file unless it is here with its checksum."""
     import pooch
     from requests import RequestException
 
-    pooch.get_logger().setLevel("WARNING")
+    pooch.get_logger().setLevel("INFO" if progress else "WARNING")
     # Without this header, some servers declare a .gz file as an encoding, and requests unpacks it before hashing.
     downloader = pooch.HTTPDownloader(progress, chunk_size=2**16, headers={"Accept-Encoding": "identity"})
     by_hand = f"try again, or place the file by hand at {path}"
     try:
         pooch.retrieve(file.url, file.sha256, path.name, path.parent, downloader=downloader)
-        path.chmod(new_file_mode())  # pooch's temporary files are readable by their owner only
+        if not path.stat().st_mode & 0o044:  # pooch's temporary files are readable by their owner only
+            path.chmod(0o644)
     except RequestException as error:  # its messages are long and nested
-        reason = _REASONS.get(type(error).__name__, type(error).__name__)
+        reason = "no connection, or it was interrupted"
         if (answer := error.response) is not None:
             reason = f"the server answered {answer.status_code} {answer.reason}"
         raise UserError(f"{file.url} cannot be fetched ({reason}): {by_hand}") from error

@@ -32,11 +32,16 @@ def available_memory() -> int | None:
         return free
 
 
+def gigabytes(size: float) -> str:
+    """Return a number of bytes as text: "0.0012 GB", "3.6 GB" or "3,600 GB"."""
+    return f"{size / 1e9:,.3g} GB" if size < 999.5e9 else f"{size / 1e9:,.0f} GB"
+
+
 def refuse_beyond_memory(needed: float, what: str, hint: str) -> None:
     """Raise a UserError if `what` needs more bytes than are free; if that is unknown, accept all."""
     free = available_memory()
     if free is not None and needed > free:
-        raise UserError(f"{what} about {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: {hint}")
+        raise UserError(f"{what} about {gigabytes(needed)}, and {gigabytes(free)} are free: {hint}")
 
 
 @contextmanager

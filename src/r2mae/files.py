@@ -8,6 +8,7 @@ import csv
 import json
 import math
 import os
+import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,70 +68,58 @@ def read_confined(path: Path, most: int = 1 << 26, folder: Path | None = None) -
     return content
 
 
-def check_output_is_not_source(output: Path, source: Path) -> None:
-    """Refuse an output file that is the source file.
+def check_output_is_not_source(output: str | Path, source: str | Path) -> None:
+    """Refuse an existing output that is the source, or a file in it.
 
     Raises
     ------
     UserError
         Asks for another name.
     """
-    if output.exists() and source.exists() and output.samefile(source):
-        raise UserError(f"{output} is the input file: name another output")
-
-
-@contextmanager
-def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file next to `path` that replaces it when the block ends without an error.
-
-    The data are on the disk (``fsync``) before the file is renamed, so a crash at any time leaves the old file or the
-    new one.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file to write; its folder is created if it does not exist.
-    mode : {"w", "wb"}
-        Text (UTF-8, LF line ends) or bytes.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    encoding = None if "b" in mode else "utf-8"
-    newline = None if "b" in mode else ""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
-    try:
-        # File names may contain bytes that are not valid UTF-8; tables and reports show them escaped.
-        errors = None if "b" in mode else "backslashreplace"
-        with os.fdopen(handle, mode, encoding=encoding, errors=errors, newline=newline) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(new_file_mode())
-        Path(name).replace(path)
-        sync(path.parent)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        # The error of a full disk comes from write(), which does not know the file's name.
-        raise type(error)(error.errno, error.strerror, str(path)) from None
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    if Path(output).exists() and Path(output).resolve().is_relative_to(Path(source).resolve()):
+        raise UserError(f"{output} is the input, or a file in it: name another output")
 
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path next to `path`, for a library to write to; it replaces `path` if no error occurs."""
+    """Yield a temporary path next to `path`, which replaces `path` when the block ends without an error.
+
+    The data are on the disk (``fsync``) before the file is renamed, so a crash at any time leaves the old file or the
+    new one. The folder is created if it does not exist.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         temporary.replace(path)
         sync(path.parent)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):  # of another file
+            raise
+        # The error of a full disk comes from write(), which does not know the file's name.
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file as :func:`atomic_path`, with mode "w" for text (UTF-8, LF line ends) or "wb" for bytes."""
+    # File names may contain bytes that are not valid UTF-8; tables and reports show them escaped.
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
+    with atomic_path(path) as temporary, temporary.open(mode, **text) as file:
+        yield file
+
+
+def check_writable(folder: Path) -> None:
+    """Make a folder and a file in it, or raise an OSError; a lock would wait for a place that cannot be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from None
 
 
 @contextmanager
@@ -144,7 +133,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(path.parent)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         with lock.acquire(timeout=0):
@@ -232,13 +221,6 @@ def jsonable(value: Any) -> Any:
 def print_json(value: Any) -> None:
     """Print plain types as JSON, for scripts; NaN becomes null."""
     print(json.dumps(jsonable(value), indent=2, allow_nan=False))
-
-
-def new_file_mode() -> int:
-    """Return the permissions of an ordinary new file; temporary files have fewer."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def sync(path: Path) -> None:

@@ -1,31 +1,37 @@
 """Lazy imports: a package's public names import their modules, and libraries such as torch, only on first use."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 
-def lazy_exports(
-    package: str, homes: Mapping[str, Sequence[str]], public: Sequence[str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_exports(package: str, public: Sequence[str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's ``__getattr__`` and ``__dir__`` (PEP 562).
+
+    The imports in the package's block ``if TYPE_CHECKING:`` say where its names are defined.
 
     Parameters
     ----------
     package : str
         The package's ``__name__``.
-    homes : mapping of module to names
-        The modules that define the lazy names. A module without a dot belongs to this package.
     public : sequence of str
         The package's ``__all__``.
     """
-    modules = {
-        name: module if "." in module else f"{package}.{module}" for module, names in homes.items() for name in names
-    }
+
+    @cache
+    def homes() -> dict[str, str]:
+        import ast
+        import inspect
+
+        body = ast.parse(inspect.getsource(import_module(package))).body
+        guarded = [one.body for one in body if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
+        imports = (node for block in guarded for node in block if isinstance(node, ast.ImportFrom))
+        return {alias.name: node.module or "" for node in imports for alias in node.names}
 
     def find(name: str) -> Any:
-        if name not in modules:
+        if name.startswith("__") or name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+        return getattr(import_module(homes()[name]), name)
 
     return find, lambda: sorted(public)

@@ -1,7 +1,6 @@
 """Data as a matrix of samples by features, for the theory: .npy, tables, .h5ad and images."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +48,8 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
     ----------
     source : str or Path
         ``digits``, ``mnist``, a set of cells such as ``csle``, or the path of a .npy (two axes, or images), a table
-        (.csv, .tsv; a header is optional), a .h5ad (counts become log1p of counts scaled to the median total), or
-        images.
+        (.csv, .tsv; the first line names the features), a .h5ad (counts become log1p of counts scaled to the median
+        total), or images.
     max_features : int
         If there are more, those with the largest variance are kept.
 
@@ -69,7 +68,7 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
         matrix = _images(name)
     elif suffix == ".npy":
         matrix = _npy(path)
-    elif suffix in (".csv", ".tsv", ".txt"):
+    elif suffix in (".csv", ".tsv"):
         matrix = _table(path)
     elif suffix == ".h5ad":
         matrix = _cells(source, max_features)
@@ -130,63 +129,28 @@ def _npy(path: Path) -> Matrix:
     if array.dtype.kind not in "biuf":
         raise UserError(f"{path}: holds {array.dtype}, expected numbers")
     check_memory(path, array.size * _BYTES, "give fewer rows")
-    return Matrix(path.stem, np.array(array, dtype=np.float64), _numbered(array.shape[1]))
-
-
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(f"column {index + 1}" for index in range(count))
+    names = tuple(f"column {index + 1}" for index in range(array.shape[1]))
+    return Matrix(path.stem, np.array(array, dtype=np.float64), names)
 
 
 def _table(path: Path) -> Matrix:
-    """Read numbers in columns; a header, a first column that numbers the rows, and columns of words are recognised."""
+    """Read the columns of numbers below a header; those that are not, and an index without a name, are left out."""
     import pandas as pd
 
-    notes = []
     with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-        separator = max(",;\t", key=first.count)
-        header = None if all(_is_number(cell.strip(" \"'\r\n")) for cell in first.split(separator)) else 0
-        frame = pd.read_csv(path, sep=separator, header=header, encoding="utf-8-sig", low_memory=False)
-    if not len(frame):
-        raise UserError(f"{path}: has no rows below its first line, expected at least 2 samples")
-    if header is None:
-        frame.columns = pd.Index(_numbered(frame.shape[1]))
-    elif str(frame.columns[0]).startswith("Unnamed") and _counts_up(frame.iloc[:, 0].to_numpy()):
-        frame = frame.iloc[:, 1:]
-        notes.append("the first column numbers the rows and is left out")
-    numbers = frame.apply(pd.to_numeric, errors="coerce")
-    wrong = numbers.isna() & frame.notna()
-    words = list(frame.columns[wrong.mean() >= 0.1])  # fewer are typing errors in a column of numbers
-    for column in frame.columns[wrong.any()].difference(words, sort=False):
-        row = int(np.argmax(wrong[column]))
-        slip = frame[column].iloc[row]
-        raise UserError(f"{path}: row {row + 1}, column {str(column)!r} holds {slip!r}, no number")
-    if words:
-        shown = ", ".join(map(str, words[:5])) + (", …" if len(words) > 5 else "")
-        notes.append(f"{len(words)} column{'s' * (len(words) > 1)} without numbers left out ({shown})")
-        numbers = numbers.drop(columns=words)
+        frame = pd.read_csv(path, sep="," if path.suffix.lower() == ".csv" else "\t", low_memory=False)
+    if pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all():
+        raise UserError(f"{path}: its first line holds numbers: name the features there")
+    numbers = frame.select_dtypes(["number", "bool"]).drop(columns="Unnamed: 0", errors="ignore")
     if numbers.shape[1] == 0:
         raise UserError(f"{path}: none of its columns holds numbers: expected samples in rows, features in columns")
+    omitted = [str(name) for name in frame.columns if name not in numbers]
+    notes = [f"columns left out, as they hold no numbers or number the rows: {', '.join(omitted[:5])}"] * bool(omitted)
     return Matrix(path.stem, numbers.to_numpy(dtype=np.float64), tuple(map(str, numbers.columns)), tuple(notes))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _counts_up(values: np.ndarray) -> bool:
-    return values.dtype.kind in "iu" and bool((np.diff(values) == 1).all())
 
 
 def _cells(source: str | Path, most: int) -> Matrix:
     """Read X; raw counts become log1p of counts scaled to the median total. The most variable genes are chosen."""
-    if find_spec("anndata") is None:
-        raise UserError(f"{source}: reading .h5ad needs 'anndata', which is not installed: pip install 'r2mae[cells]'")
     from scipy.sparse import vstack
 
     from r2mae.cells.counts import Stored, blocks
@@ -196,27 +160,22 @@ def _cells(source: str | Path, most: int) -> Matrix:
     with open_source(path, None) as stored:
         if isinstance(stored.matrix, Stored):
             check_memory(path, int(stored.matrix.indptr[-1]) * _BYTES, "give fewer cells")
-        cells, genes = stored.matrix.shape
         x = vstack([block for _, block in blocks(stored.matrix)], format="csr").astype(np.float64)
     x.sum_duplicates()
-    names, data = np.array(stored.genes, dtype=object), x.data
-    if not np.isfinite(data).all():
-        bad = int(np.argmin(np.isfinite(data)))
-        row = int(np.searchsorted(x.indptr, bad, side="right"))
-        raise UserError(f"{path}: cell {row}, gene {names[x.indices[bad]]!r} holds {data[bad]:g}: repair X")
+    names = np.array(stored.genes, dtype=object)
+    if not np.isfinite(x.data).all():
+        gene = names[x.indices[np.argmin(np.isfinite(x.data))]]
+        raise UserError(f"{path}: X has a value of the gene {gene!r} that is not finite: repair X")
     notes = ["X holds no raw counts and is taken as already normalised"]
-    if (data >= 0).all() and (data == np.rint(data)).all():
+    if (x.data >= 0).all() and (x.data == np.rint(x.data)).all():
         total = np.asarray(x.sum(axis=1)).ravel()
-        full = total > 0
-        if full.sum() < 2:
-            raise UserError(f"{path}: fewer than 2 cells have any counts in X")
-        x, total = x[full], total[full]
-        x.data = np.log1p(np.repeat(np.median(total) / total, np.diff(x.indptr)) * x.data)
         notes = ["counts are scaled to the median total of a cell, then log1p"]
-        if len(total) < cells:
-            notes.append(f"{cells - len(total):,} cells without counts are left out")
-    if genes > most:
-        notes.append(f"the {most:,} most variable of {genes:,} genes are used")
+        if (empty := int((total == 0).sum())) > 0:
+            notes.append(f"{empty:,} cells without counts are left out")
+            x, total = x[total > 0], total[total > 0]
+        x.data = np.log1p(np.repeat(np.median(total) / total, np.diff(x.indptr)) * x.data)
+    if len(names) > most:
+        notes.append(f"the {most:,} most variable of {len(names):,} genes are used")
         variance = np.asarray(x.multiply(x).mean(axis=0) - np.square(x.mean(axis=0))).ravel()
         top = _largest(variance, most)
         x, names = x[:, top], names[top]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 JOBS = "R2MAE_JOBS"
@@ -18,47 +17,34 @@ COMMANDS = "r2mae.commands"
 """Entry points by which other packages add commands: ``reproduce = "my_package.command:run"``, a function of words."""
 
 
-@dataclass(frozen=True)
-class BuiltIn:
-    """A domain of this package: the module with the object DOMAIN, and its commands.
-
-    The commands are help texts by name, so that the list of commands imports no domain.
-    """
-
-    module: str
-    commands: Mapping[str, str] = field(default_factory=dict)
-
-
 BUILT_IN = {
-    "images": BuiltIn(
-        "r2mae.images.domain",
-        {"finetune": "fine-tune a pretrained model of images on labels"},
-    ),
-    "cells": BuiltIn("r2mae.cells.domain"),
-    "text": BuiltIn("r2mae.text.domain"),
-    "genome": BuiltIn(
-        "r2mae.genome.domain",
-        {
-            "score-variants": "score variants with a pretrained model",
-            "logits": "write a pretrained model's logits at each position of a region",
-            "data alignment build": "make a store of an alignment: MAF, FASTA or zarr",
-            "data alignment info": "print the contents of a store, and verify it",
-            "data alignment track": "add values for each position to a store",
-            "data alignment export": "write a store as a zarr group",
-        },
-    ),
+    "images": "r2mae.images.domain:DOMAIN",
+    "cells": "r2mae.cells.domain:DOMAIN",
+    "text": "r2mae.text.domain:DOMAIN",
+    "genome": "r2mae.genome.domain:DOMAIN",
 }
-"""The package's own domains, one line each."""
+"""The package's own domains, as ``module:object``."""
+
+DOMAIN_COMMANDS = {
+    "finetune": ("images", "fine-tune a pretrained model of images on labels"),
+    "score-variants": ("genome", "score variants with a pretrained model"),
+    "logits": ("genome", "write a pretrained model's logits at each position of a region"),
+    "data alignment build": ("genome", "make a store of an alignment: MAF, FASTA or zarr"),
+    "data alignment info": ("genome", "print the contents of a store, and verify it"),
+    "data alignment track": ("genome", "add values for each position to a store"),
+    "data alignment export": ("genome", "write a store as a zarr group"),
+}
+"""The commands of own domains, which define them in `command_line`: the domain and a help text, by name."""
 
 
 class Domains(Mapping[str, str]):
-    """The location of each domain, as ``module`` or ``module:object``: built-in domains, then those of other packages.
+    """The location of each domain, as ``module:object``: built-in domains, then those of other packages.
 
     Entry points are read when a name that is not built in is looked up, or when all are listed. A built-in name wins.
     """
 
     def __getitem__(self, name: str) -> str:
-        return BUILT_IN[name].module if name in BUILT_IN else _external_entries(tuple(sys.path))[GROUP][name][0]
+        return BUILT_IN[name] if name in BUILT_IN else _external_entries(tuple(sys.path))[GROUP][name][0]
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN

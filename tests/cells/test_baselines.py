@@ -78,7 +78,7 @@ def test_expression_that_does_not_fit_into_memory_is_refused(table: CellTable, m
     monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES)
     baselines.check_memory(table, CONFIG, "expression")
     monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES - 1)
-    with pytest.raises(UserError, match=rf"makes {CELLS} cells of {GENES} genes dense, which needs .* GiB of memory"):
+    with pytest.raises(UserError, match=rf"makes {CELLS} cells of {GENES} genes dense, which needs .* GB of memory"):
         baseline_scores(table, CONFIG, "expression")
     monkeypatch.setattr("r2mae.cells.evaluate._RANK_CELLS", 10)
     few = CONFIG.replace(max_cells=tuple(f"{name}=20" for name in (*CONFIG.data.labels, *CONFIG.data.regress)))

@@ -245,5 +245,5 @@ def test_parts_larger_than_memory_are_refused(tmp_path: Path, part: str) -> None
         attributes = dict(file[part].attrs)
         del file[part]
         file.create_dataset(part, (10**12,), "int64", chunks=(1 << 18,), compression="gzip").attrs.update(attributes)
-    with pytest.raises(UserError, match=r"x\.h5ad: .* needs [\d.e+,]+ GiB of memory, and the limit is"):
+    with pytest.raises(UserError, match=r"x\.h5ad: .* needs [\d.,]+ GB of memory, and the limit is"):
         load_cells(path)

@@ -154,7 +154,7 @@ def test_counts_go_to_memory_if_they_fit(
     assert load_cells(path).counts.places is not None
     columns_first = make()
     columns_first.X = csc_matrix(columns_first.X)
-    with pytest.raises(UserError, match=r"X needs .* GiB of memory, .* write counts as CSR"):
+    with pytest.raises(UserError, match=r"X needs .* GB of memory, .* write counts as CSR"):
         load_cells(write(columns_first, tmp_path / "csc.h5ad"))
 
 

@@ -59,7 +59,7 @@ LINES: dict[str, set[str]] = {
     "theory ": {"advise"},
     "theory advise --cos": set(),
     "theory advise wik": set(),
-    "data ": {"list", "fetch", "path", "verify", "alignment", *public_sets()},
+    "data ": {"list", "fetch", "path", "alignment", *public_sets()},
     "data alignment ": {"build", "info", "track", "export"},
     "data alignment build he": {"here.npz"},
     "data fetch mn": {"mnist"},

@@ -46,6 +46,17 @@ def test_from_maf_to_zarr_and_back(call) -> None:  # type: ignore[no-untyped-def
     assert [line.split() for line in shown.splitlines()[-4:-2]] == [["chr1", "9"], ["chr2", "3"]]
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux has /proc")
+def test_a_place_that_cannot_be_written_is_one_line(call, capsys) -> None:  # type: ignore[no-untyped-def]
+    call("build a.maf -o store")
+    for line in ("build a.maf -o /proc/x", "export store -o /proc/x"):
+        assert main(["data", "alignment", *line.split()]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("r2mae: /proc")
+        assert err.count("\n") == 1
+        assert "cannot be written" in err
+
+
 def test_help(call, capsys) -> None:  # type: ignore[no-untyped-def]
     assert "\n  data alignment build " in call("--help")
     assert main(["data", "alignment"]) == 2

@@ -65,23 +65,6 @@ def test_what_is_printed_and_kept_has_no_open_number(run: Run, tmp_path: Path) -
     assert (tmp_path / "a" / "metrics.csv").read_bytes() == (tmp_path / "b" / "metrics.csv").read_bytes()
 
 
-def test_the_file_of_a_run_folder_means_what_the_run_was(run: Run, tmp_path: Path) -> None:
-    """A field that its version did not have yet is not filled in from what a set or preset brings now."""
-    (tmp_path / "run").mkdir()
-    kept = fields(run("pretrain digits --preset mlp-16-64 --print-config"))
-    assert (kept["epochs"], kept["hidden"]) == (100, 16)
-    del kept["epochs"], kept["hidden"]
-    file = tmp_path / "run" / "config.yaml"
-    file.write_text(yaml.safe_dump(kept))
-    printed = fields(run("pretrain --config run/config.yaml --print-config"))
-    assert (printed["epochs"], printed["hidden"]) == (100, 16)  # a file of the user's own
-    (tmp_path / "run" / "environment.json").write_text("{}")
-    written = get_domain("images").config.from_dict(kept)
-    printed = fields(run("pretrain --config run/config.yaml --print-config"))
-    assert (printed["epochs"], printed["hidden"]) == (written.optimizer.epochs, written.model.hidden) == (15, 512)
-    assert fields(run("pretrain --config run/config.yaml --preset mlp-16-64 --print-config"))["hidden"] == 16
-
-
 def test_a_comparison_prints_no_scheme_beside_its_schemes(run: Run, tmp_path: Path) -> None:
     text = run("compare digits --schemes fixed dynamic --low 0.4 --print-config")
     printed = fields(text)

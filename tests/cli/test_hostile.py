@@ -29,7 +29,7 @@ def refused(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> 
     [
         ("pretrain", LAUGHS, "anchors and aliases are not read"),
         ("pretrain", "domain: [a]\ndata: digits\n", "domain takes text"),
-        ("pretrain", "domain: images\ndata: {a: 1}\n", "unknown field data.a"),
+        ("pretrain", "domain: images\ndata: {a: 1}\n", "name the data"),
         ("pretrain", "data: digits\npreset: [a]\n", "preset takes text"),
         ("pretrain", "data: digits\nhidden: [1]\n", "hidden takes a whole number"),
         ("pretrain", "data: digits\nlr: " + "9" * 400 + "\n", "is no whole number that is read"),

@@ -216,7 +216,7 @@ MISTAKES = {
     "evaluate empty": "not a run folder",
     "evaluate empty --probe svm": "not a run folder",
     "embed none digits": "no run folder none",
-    "data steal": "ACTION takes one of list, fetch, path, verify, not 'steal'",
+    "data steal": "ACTION takes one of list, fetch, path, not 'steal'",
     "data fetch": "name a data set to fetch",
     "data list nosuch": "data list lists all sets: omit 'nosuch'",
     "evaluate": "required: RUN; for example: r2mae evaluate runs/",

@@ -43,13 +43,6 @@ def test_settings_have_two_names(printed: Print) -> None:
     assert printed("--model toy --last-bias 1") == printed("--model toy --model.last-bias 1")
 
 
-def test_a_group_may_precede_its_options(printed: Print) -> None:
-    nested = (
-        "--optimizer.lr 0.1 --data.resize=4 --machine.threads 1 --scheme.low 0.2 --optimizer.name sgd --model.name mlp"
-    )
-    assert printed(nested) == printed("--lr 0.1 --resize 4 --threads 1 --low 0.2 --optimizer sgd --model mlp")
-
-
 def test_options_of_another_model(printed: Print) -> None:
     config = printed("--model toy --model.latent 3 --model.last-bias=1 --model.strides 1 2 --seed 4")
     assert settings(config) == {"latent": 3, "last_bias": 1.0, "kernels": "small", "strides": [1, 2]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from r2mae.cli.main import main
-from r2mae.registry import BUILT_IN, BuiltIn
+from r2mae.registry import BUILT_IN
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-domain.md"
 Run = Callable[..., tuple[int, str]]
@@ -23,7 +23,7 @@ def waves(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     name = f"waves_{request.param.replace(' ', '_')}"  # a module is imported once under its name
     (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(BUILT_IN, "waves", BuiltIn(name))
+    monkeypatch.setitem(BUILT_IN, "waves", f"{name}:DOMAIN")
 
 
 @pytest.fixture

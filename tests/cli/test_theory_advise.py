@@ -156,7 +156,7 @@ def test_a_range_of_one_number_is_written_as_one(low: float, high: float, writte
 
 def test_raw_features_and_a_table_of_ones_own(call: Call, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((60, 7)) * np.arange(1, 8)
-    np.savetxt(tmp_path / "a.csv", x, delimiter=",")
+    np.savetxt(tmp_path / "a.csv", x, delimiter=",", header=",".join("abcdefg"), comments="")
     np.save(tmp_path / "a.npy", x)
     first, second = (json.loads(call(f"a.{kind} --raw --json")) for kind in ("csv", "npy"))
     assert first["standardised"] is False

@@ -10,7 +10,7 @@ from r2mae.domains.sources import preset_values
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_kind, scheme_names
-from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
+from r2mae.registry import BUILT_IN, DOMAINS
 
 BASE = ImagesConfig.make(data="digits")
 
@@ -149,6 +149,6 @@ def test_domains_by_name() -> None:
 
 
 def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUILT_IN, "cells", BuiltIn("anndata_that_is_not_there"))
+    monkeypatch.setitem(BUILT_IN, "cells", "anndata_that_is_not_there:DOMAIN")
     with pytest.raises(UserError, match=r"needs 'anndata_that_is_not_there'.*pip install 'r2mae\[cells\]'"):
         get_domain("cells")

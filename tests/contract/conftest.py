@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from checkpoints import checkpoint
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
-from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
+from r2mae.registry import BUILT_IN, DOMAINS
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
@@ -231,7 +231,7 @@ def known(name: str) -> Iterator[None]:
     if entry is None or entry.module is None or name in DOMAINS:
         yield
         return
-    BUILT_IN[name] = BuiltIn(entry.module())
+    BUILT_IN[name] = f"{entry.module()}:DOMAIN"
     try:
         yield
     finally:

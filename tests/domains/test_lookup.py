@@ -15,7 +15,7 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
 from r2mae.domains.sources import find_layers, preset_values
 from r2mae.errors import UserError, warn_once
-from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn, package_of
+from r2mae.registry import BUILT_IN, DOMAIN_COMMANDS, DOMAINS, package_of
 from r2mae.training.saving import LoadedRun
 
 DOMAIN = """
@@ -27,8 +27,6 @@ from r2mae.masking import SchemeDefaults
 from r2mae.training import RunConfig
 from r2mae.domains import lookup
 from r2mae.domains.base import Domain
-from r2mae.domains.options import Command, CommandLine
-from r2mae.fields import argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,40 +35,10 @@ class Config(RunConfig):
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(ratio=0.5, low=0.2, high=0.8, not_in_paper=True)
 
 
-def tune(run, strings=(), pitch=440.0):
-    print(f"{run} to {pitch:g}: {' '.join(strings)}")
-
-
-@dataclass(frozen=True)
-class Tuning:
-    '''Tune a run.
-
-    Parameters
-    ----------
-    run : str
-        A run folder.
-    strings : list of str
-        Names.
-    pitch : float
-        In hertz.
-
-    Examples
-    --------
-    r2mae tune runs/waves a e
-    '''
-
-    run: str = argument()
-    strings: tuple[str, ...] = argument()
-    pitch: float = option(440.0, flag="concert_pitch")
-
-
 class Waves(Domain):
     name = "waves"
     title = "Waves"
     config = Config
-    command_line = CommandLine(
-        commands=(Command("tune", "tune a run", f"{__name__}:tune", Tuning),)
-    )
 
     def metrics_of(self, config):
         return (Metric("score", "score"),)
@@ -114,29 +82,11 @@ def test_a_domain_of_another_package(install: Install, capsys: pytest.CaptureFix
     assert "domain: waves" in capsys.readouterr().out
 
 
-def test_a_command_of_a_domain(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    install("waves", "waves_with_command:DOMAIN", DOMAIN)
-    assert main(["--help"]) == 0
-    assert "tune a run" in capsys.readouterr().out
-    assert main(["tune", "runs/a", "e", "g", "--concert-pitch", "442"]) == 0
-    assert main(["tune", "runs/a", "e"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["runs/a to 442: e g", "runs/a to 440: e"]
-    assert main(["tune", "runs/a", "e", "--concert-pitch", "high"]) == 2
-    assert "--concert-pitch takes a number, not 'high'" in capsys.readouterr().err
-    assert main(["tune", "runs/a", "e", "--pitch", "442"]) == 2
-    assert main(["tun"]) == 2
-    assert "did you mean 'tune'?" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["tune", "--help"])
-    assert "--concert-pitch NUMBER" in capsys.readouterr().out
-
-
 BROKEN = {
     "no_such_object": ("waves", "no_such_object:WAVES", "", "cannot be loaded (AttributeError: "),
     "raises": ("waves", "raises:DOMAIN", "1 / 0", "cannot be loaded (ZeroDivisionError: "),
     "lacks": ("waves", "lacks:DOMAIN", "import no_such_library", "no_such_library"),
     "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherits from r2mae.domains.base.Domain"),
-    "other_name": ("wavelets", "other_name:DOMAIN", DOMAIN, "must be the same"),
 }
 
 
@@ -167,38 +117,23 @@ def test_a_broken_domain_costs_one_line(
 
 def test_a_built_in_name_wins(install: Install) -> None:
     install("images", "other_images:DOMAIN", DOMAIN)
-    assert DOMAINS["images"] == BUILT_IN["images"].module
+    assert DOMAINS["images"] == BUILT_IN["images"]
     assert list(DOMAINS) == list(BUILT_IN)
 
 
 def test_entry_points_are_not_read_for_built_in_domains() -> None:
     code = (
         "import r2mae.registry as registry\n"
-        "from r2mae.domains.lookup import get_domain, is_domain, domain_of\n"
+        "from r2mae.domains.lookup import get_domain, domain_of\n"
         "registry._external_entries = None\n"
         "assert get_domain('images').name == domain_of('digits') == 'images'\n"
-        "assert is_domain('cells') and not is_domain('digits')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_the_line_of_a_domain_names_its_commands(name: str) -> None:
-    declared = {command.name: command.help for command in get_domain(name).command_line.commands}
-    assert BUILT_IN[name].commands == declared
-
-
-def test_one_line_registers_a_domain_and_its_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "waves_at_home.py").write_text(DOMAIN, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(BUILT_IN, "waves", BuiltIn("waves_at_home", {"tune": "tune a run"}))
-    assert main(["--help"]) == 0
-    assert "tune a run" in capsys.readouterr().out
-    assert "waves_at_home" not in sys.modules  # the list of commands imports no domain of this package
-    assert main(["tune", "runs/waves", "a", "e", "--concert-pitch", "442"]) == 0
-    assert capsys.readouterr().out == "runs/waves to 442: a e\n"
+def test_listed_commands_are_those_of_the_domains() -> None:
+    declared = {(name, domain.name) for domain in all_domains() for name in domain.command_line.commands}
+    assert declared == {(name, domain) for name, (domain, _) in DOMAIN_COMMANDS.items()}
 
 
 def test_domains_of_sets() -> None:

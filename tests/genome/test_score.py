@@ -135,7 +135,7 @@ def test_no_variants(run: Path, tmp_path: Path, name: str) -> None:
 MISTAKES = {
     "no output": (["{in}"], "required: -o/--output; for example: r2mae score-variants"),
     "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
-    "onto itself": (["{in}", "-o", "{in}"], "is the input file"),
+    "onto itself": (["{in}", "-o", "{in}"], "is the input, or a file in it"),
     "a region": (["chr1:1-99", "-o", "{out}.tsv"], "r2mae logits takes regions"),
     "a name": (["{in}", "-o", "{out}.tsv", "--column", "a b"], "--column is a name"),
     "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "have 'alt' already"),
@@ -172,5 +172,5 @@ def test_the_regions_of_logits_are_not_written_over(
     regions = ["chr1:1-9"]
     regions.insert(place, str(bed))
     assert main(["logits", str(tmp_path / "run"), *regions, "-o", str(bed)]) == 2
-    assert capsys.readouterr().err == f"r2mae: {bed} is the input file: name another output\n"
+    assert capsys.readouterr().err == f"r2mae: {bed} is the input, or a file in it: name another output\n"
     assert bed.read_text() == "chr1\t0\t9\n"

@@ -147,6 +147,6 @@ def test_a_broken_image_in_an_archive_is_named(folder: Path, tmp_path: Path) -> 
 
 def test_a_packed_archive_must_fit_into_memory_and_a_plain_one_need_not(folder: Path, tmp_path: Path) -> None:
     with memory_of(500):
-        with pytest.raises(UserError, match=r"GiB of memory.*unpack it"):
+        with pytest.raises(UserError, match=r"GB of memory.*unpack it"):
             list_archive(pack(folder, tmp_path / "x.tar.xz"))
         assert len(load_images(pack(folder, tmp_path / "x.tar"), cache="auto")[0]) == 4

@@ -97,8 +97,8 @@ def test_a_large_npy_is_read_on_access(write):
         np.testing.assert_array_equal(mapped.take(np.arange(len(array))), array[..., None])
         path.write_bytes(path.read_bytes()[:-1])
         refused("x: has become shorter", lambda path, images: images.take(np.array([4])), path, mapped)
-    refused("GiB of memory", read_npy, write(npy(FLOATS)), limit=10)
-    refused("GiB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), limit=10)
+    refused("GB of memory", read_npy, write(npy(FLOATS)), limit=10)
+    refused("GB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), limit=10)
     bad = np.full((3, 2, 2), 2, np.float32)
     refused("image 0 has pixels", read_npy, write(npy(bad)), limit=10)
 
@@ -245,7 +245,7 @@ def test_a_broken_npz_is_named(write, content, words):
 def test_a_zip_bomb_is_refused_by_what_it_unpacks_to(write):
     bomb = npz(images=np.zeros((100, 512, 512), np.uint8))
     assert len(bomb) < 2**16
-    refused("GiB of memory.*read image by image", read_npz, write(bomb), limit=2**24)
+    refused("GB of memory.*read image by image", read_npz, write(bomb), limit=2**24)
 
 
 def test_the_memory_limit_is_plausible():

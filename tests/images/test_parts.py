@@ -80,7 +80,7 @@ def test_other_arrays_are_no_matter(write):
 
 def test_both_parts_count_for_memory(write):
     content = npz(images=PIXELS, test_images=PIXELS)
-    refused("GiB of memory", read_parts, write(content), limit=PIXELS.nbytes + 200)
+    refused("GB of memory", read_parts, write(content), limit=PIXELS.nbytes + 200)
 
 
 def test_val_images_are_the_test_part_alone_and_the_validation_part_beside_one(write):

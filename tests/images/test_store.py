@@ -67,7 +67,7 @@ def test_images_of_a_file_fit_or_are_decoded_when_needed(folder: Path, caplog: p
         images, *_ = load_images(folder, cache="auto")
     assert isinstance(images.images, DecodedImages)
     assert any("--cache mmap" in line for line in caplog.messages)
-    with memory_of(1000), pytest.raises(UserError, match=r"GiB of memory.*--cache mmap or --cache none"):
+    with memory_of(1000), pytest.raises(UserError, match=r"GB of memory.*--cache mmap or --cache none"):
         load_images(folder, cache="memory")
 
 

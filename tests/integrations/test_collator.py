@@ -85,9 +85,6 @@ def test_the_ratio_is_drawn_for_each_batch() -> None:
     shares = [(collator(rows(4, 100, seed))["labels"] != -100).sum().item() / 400 for seed in range(60)]
     assert 0.09 < min(shares) < 0.16
     assert 0.54 < max(shares) < 0.61
-    mean = collator.take_mean_ratio()
-    assert mean == pytest.approx(sum(shares) / 60, abs=0.005)
-    assert collator.take_mean_ratio() is None
 
 
 def test_one_ratio_for_every_sample() -> None:
@@ -145,9 +142,6 @@ def test_the_same_masks_for_any_number_of_workers(context: str) -> None:
     for one, two in zip(alone, many, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
     assert not torch.equal(alone[0][0], alone[1][0])
-    mean = collator.take_mean_ratio()
-    assert mean is not None
-    assert 0.15 < mean < 0.4
 
 
 def test_repeated_masks_are_warned_of_once() -> None:
@@ -200,7 +194,6 @@ def test_rows_with_fixed_masks_are_padded_and_stay(side: str, monkeypatch: pytes
     assert (made[0]["labels"][made[0]["attention_mask"] == 0] == -100).all()
     clean = torch.where(made[1]["labels"] >= 0, made[1]["labels"], made[1]["input_ids"])
     assert clean.tolist() == [given[1]["input_ids"]]
-    assert collator.take_mean_ratio() is None
 
 
 def test_only_labels_of_fixed_masks_stay() -> None:

@@ -1,6 +1,5 @@
 """The one-line example of the README, against the real ``transformers.Trainer``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -145,15 +144,6 @@ def test_without_the_callback_a_warning_tells(
     with pytest.warns(UserWarning, match="received a batch again without a new epoch"):
         trainer.train()
     assert same(trainer.seen[:6], trainer.seen[6:])
-
-
-def test_the_mean_ratio_is_logged(tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path) -> None:
-    trainer = run(tokenizer, data, tmp_path)
-    logged = [row["mask_ratio"] for row in trainer.state.log_history if "loss" in row]
-    assert len(logged) == 6
-    assert all(0.15 < ratio < 0.4 for ratio in logged)
-    state = json.loads((tmp_path / "checkpoint-12" / "trainer_state.json").read_text(encoding="utf-8"))
-    assert state["log_history"][0]["mask_ratio"] == logged[0]
 
 
 def test_accumulation_equals_a_large_batch_where_stock_does_not(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from r2mae.catalogue import verify
+from r2mae.catalogue import fetch
 from r2mae.text.config import TextConfig
 from r2mae.text.documents import corpus_of
 from r2mae.text.sets import HEADINGS, HUB, SET_DEFAULTS, SETS
@@ -21,7 +21,7 @@ def test_every_set_is_complete() -> None:
 def test_the_files_here_are_the_true_ones(shared_data: Path) -> None:
     listed = dict(line.split("  ./")[::-1] for line in (shared_data / "SHA256SUMS").read_text().splitlines())
     for entry in SETS.values():
-        assert set(verify(entry).values()) <= {"ok"}
+        fetch(entry, progress=False)
         assert all(listed[file.path] == file.sha256 for file in entry.files)
 
 

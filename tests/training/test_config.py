@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from r2mae.cells.config import CellsConfig
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.keys import Key
 from r2mae.training.folder import RunFolder
@@ -77,6 +78,19 @@ def test_unknown_fields_are_named_with_the_nearest() -> None:
         ImagesConfig.from_dict({"data": "digits", "epoch": 3})
     with pytest.raises(UserError, match="'data' is missing"):
         ImagesConfig.from_dict({})
+
+
+def test_a_file_of_another_version_is_refused_with_that_version(tmp_path: Path) -> None:
+    written = ImagesConfig.make(data="digits").to_dict()
+    written["machine"]["activation_checkpointing"] = False
+    (tmp_path / "config.yaml").touch()
+    said = r"config\.yaml: written by another version of r2mae{}, or edited: this one has no field "
+    said += r"'machine\.activation_checkpointing': train again into another --out"
+    with pytest.raises(UserError, match=said.format("")):
+        ImagesConfig.from_dict(written, source=str(tmp_path / "config.yaml"))
+    write_json(tmp_path / "environment.json", {"versions": {"r2mae": "0.0.9"}, "commit": "abcdef0123456"})
+    with pytest.raises(UserError, match=said.format(r" \(0\.0\.9, commit abcdef0123\)")):
+        ImagesConfig.from_dict(written, source=str(tmp_path / "config.yaml"))
 
 
 def test_differences_leave_the_machine_out() -> None:

@@ -22,15 +22,4 @@ __all__ = [
     "load_cells",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "api": ("MaskedAutoencoder",),
-        "config": ("CellsConfig",),
-        "r2mae.cells.models.mlp": ("CountAutoencoder",),
-        "table": ("CellTable", "load_cells"),
-        "task": ("GeneTask",),
-        "domain": ("DOMAIN",),
-    },
-    __all__,
-)
+__getattr__, __dir__ = lazy_exports(__name__, __all__)

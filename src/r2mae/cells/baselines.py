@@ -28,6 +28,7 @@ from r2mae.cells.evaluate import (
 )
 from r2mae.cells.table import memory_limit, opened, path_of, read_element, read_obs
 from r2mae.cells.task import CSR, CountModel, GeneTask, dense
+from r2mae.cores import gigabytes
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
@@ -65,8 +66,8 @@ def check_memory(table: "CellTable", config: CellsConfig, name: str) -> None:
         return
     if size > (limit := memory_limit()):
         raise UserError(
-            f"the baseline {name} {does}, which needs {size / 2**30:,.3g} GiB of memory, and the limit is "
-            f"{limit / 2**30:,.3g} GiB: take fewer {fewer}, lower --jobs of a comparison, or omit the baseline"
+            f"the baseline {name} {does}, which needs {gigabytes(size)} of memory, and the limit is "
+            f"{gigabytes(limit)}: take fewer {fewer}, lower --jobs of a comparison, or omit the baseline"
         )
 
 

@@ -13,9 +13,9 @@ from r2mae.domains.base import Domain
 from r2mae.domains.options import (
     NPZ,
     CommandLine,
-    Embedding,
     Evaluation,
     Exporter,
+    Offered,
     as_in_run,
 )
 from r2mae.errors import UserError
@@ -99,7 +99,7 @@ class CellsDomain(Domain):
         ),
         reading=as_in_run(CellsDataConfig, "layer", base=Mapped),
         other_data="cells are mapped onto the run's genes",
-        embedding=Embedding(
+        embedding=Offered(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
         ),

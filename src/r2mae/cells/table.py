@@ -29,7 +29,7 @@ from r2mae.cells.counts import (
     packed,
 )
 from r2mae.cells.sets import SETS
-from r2mae.cores import available_memory
+from r2mae.cores import available_memory, gigabytes
 from r2mae.errors import UserError, brief, nearest, unknown
 from r2mae.files import atomic_path
 from r2mae.registry import JOBS
@@ -126,9 +126,9 @@ def opened(path: Path) -> Iterator[Any]:
     """Open an .h5ad file or a zarr folder; whatever a library raises in the block becomes one line."""
     try:
         if path.is_dir():
-            from r2mae.zarr_folder import open_zarr
+            import zarr
 
-            yield open_zarr(path)
+            yield zarr.open_group(path, mode="r", use_consolidated=False)
         else:
             import h5py
 
@@ -273,7 +273,7 @@ def _check_parts(path: Path, element: Any, name: str) -> None:
     size, limit = sum(int(array.nbytes or 0) for array in arrays), memory_limit()
     if size > limit:
         raise UserError(
-            f"{path}: {name} needs {size / 2**30:,.3g} GiB of memory, and the limit is {limit / 2**30:,.3g} GiB: write "
+            f"{path}: {name} needs {gigabytes(size)} of memory, and the limit is {gigabytes(limit)}: write "
             "counts as CSR, adata.X = scipy.sparse.csr_matrix(adata.X), or take what is needed out of the file"
         )
 

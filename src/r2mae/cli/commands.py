@@ -5,10 +5,9 @@ from importlib import import_module
 from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.registry import BUILT_IN, external_commands
+from r2mae.registry import DOMAIN_COMMANDS, external_commands
 
-# Each command is a module, imported only when it is called, with its `Options` and `run`, or `parser`. Domains declare
-# further commands.
+# Each command is a module, imported only when it is called, with its `Options` and `run`, or `parser`.
 COMMANDS = {
     "compare": "pretrain under every scheme and several seeds, and say which wins",
     "pretrain": "pretrain one model",
@@ -31,18 +30,10 @@ SEPARATE = {
 
 def split_command(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
     """Return the command that begins the words, or "" if none does; its words, or those of a group; and the others."""
-    own = [*COMMANDS, *(name for domain in BUILT_IN.values() for name in domain.commands)]
-    count, name = _matching(words, own)
-    if not name:
-        count, name = _matching(words, [*all_commands()])  # which imports the domains of other packages
-    return name, [*words[:count]], [*words[count:]]
-
-
-def _matching(words: Sequence[str], known: Sequence[str]) -> tuple[int, str]:
-    """Return how many words begin a known name, and that name if they are all of it."""
+    known = all_commands()
     count = next((size for size in range(len(words), 0, -1) if _following(words[:size], known)), 0)
     name = " ".join(words[:count])
-    return count, name if name in known else ""
+    return name if name in known else "", [*words[:count]], [*words[count:]]
 
 
 def _following(words: Sequence[str], names: Iterable[str]) -> list[list[str]]:
@@ -58,13 +49,10 @@ def next_words(typed: Sequence[str]) -> list[str]:
 
 def all_commands() -> dict[str, str]:
     """Return every command with its description: those of this package, of the domains, and of other packages."""
-    from r2mae.domains.lookup import domain_commands
-
+    own = {**COMMANDS, **{name: text for name, (text, _, _) in SEPARATE.items()}}
+    own |= {name: text for name, (_, text) in DOMAIN_COMMANDS.items()}
     others = {name: f"a command of {package}" for name, (_, package) in external_commands().items()}
-    found = COMMANDS | {name: text for name, (text, _, _) in SEPARATE.items()}
-    for commands in (domain_commands(), others):  # in this order of listing; the first of a name counts
-        found |= {name: text for name, text in commands.items() if name not in found}
-    return found
+    return own | {name: text for name, text in others.items() if name not in own}
 
 
 def parser_for(name: str, words: Sequence[str]) -> Any:
@@ -83,8 +71,7 @@ def parser_for(name: str, words: Sequence[str]) -> Any:
         _, package, hint = SEPARATE[name]
         raise UserError(f"`r2mae {name}` comes with {package}, which is not installed: {hint}")
     from r2mae.cli.declared import domain_parser
-    from r2mae.domains.lookup import domain_command
+    from r2mae.domains.lookup import get_domain
 
-    found = domain_command(name)
-    assert found is not None, name
-    return domain_parser(*found, words)
+    domain = get_domain(DOMAIN_COMMANDS[name][0])
+    return domain_parser(name, domain.name, domain.command_line.commands[name], words)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r2mae.cli.parsing import HELP, Parser
-from r2mae.domains.lookup import all_domains, domain_of, get_domain, is_domain, public_sets
+from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers, first_of
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from r2mae.domains.base import Domain
 
 _NAMES = ("preset", "model", "scheme", "schemes", "baselines", "device")  # options whose help lists names
-_PRESETS = 4  # at most this many in the short help
 
 
 def config_parser(
@@ -68,11 +67,8 @@ def config_parser(
     parser = Parser(f"r2mae {command} {domain.name}", about, example, run=call, everything=everything)
     known = {**sources.known, **filed}
     shown = [*own, *(one for one in config_options(domain.config, known.get("model")) if one.name not in omitted)]
-    for one in shown:
-        field = "name" if one.name == one.group else one.typed.removeprefix("--")
-        parser.aliases[f"--{one.group}.{field}"] = one.typed
     defaults = {one.name: known.get(one.name, known.get(PREFIX + one.name, one.default)) for one in shown}
-    shown = [_suggested(replace(one, default=defaults[one.name]), domain, everything) for one in shown]
+    shown = [_suggested(replace(one, default=defaults[one.name]), domain) for one in shown]
     return parser.add([replace(data, words=sets), *(shown if everything else _shortened(shown))])
 
 
@@ -83,8 +79,8 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     """
     leading = [at_home(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for names in (["--config"], ["--preset"], ["--model", "--model.name"]):
-        first.add_argument(*names, nargs="?")  # the parser of the command refuses it without a value
+    for option in ("--config", "--preset", "--model"):
+        first.add_argument(option, nargs="?")  # the parser of the command refuses it without a value
     said = first.parse_known_args(words)[0]
     file = at_home(said.config)
     written = {} if file is None else at_home(read_yaml(Path(file), linked=True))
@@ -97,7 +93,7 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     with naming(file):
         filed = read_fields(options, own)
     name = of_file.get("domain")
-    if leading and is_domain(leading[0]):
+    if leading and leading[0] in DOMAINS:
         name = leading.pop(0)
     if len(leading) > 1:
         if name is None and not Path(leading[0]).suffix and "did you mean" in nearest(leading[0], DOMAINS):
@@ -142,12 +138,11 @@ def _shortened(options: Sequence[ConfigOption]) -> Iterator[ConfigOption]:
         yield replace(option, help=first.rstrip(".") + ".", group=group, default_text=default)
 
 
-def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> ConfigOption:
+def _suggested(option: ConfigOption, domain: "Domain") -> ConfigOption:
     """Return an option with the words that complete it, and with those of a domain in its help."""
     if option.name == "preset":
-        names, more = tuple(domain.presets), len(domain.presets) - _PRESETS
-        first = names if everything or more <= 0 else (*names[-_PRESETS:], f"and {more} more")
-        return replace(option, words=names, help=f"{', '.join(first) or 'there are none'}.", metavar="NAME")
+        names = tuple(domain.presets)
+        return replace(option, words=names, help=f"{', '.join(names) or 'there are none'}.", metavar="NAME")
     if option.name == "baselines":
         default, known = domain.default_baselines, domain.command_line.baselines
         help_, text = f"Baselines to measure, or none: {known or 'there are none'}.", ", ".join(default) or "none"

@@ -1,16 +1,19 @@
-"""``r2mae data list | fetch NAME | path NAME | verify NAME``: public data sets."""
+"""``r2mae data list | fetch NAME | path NAME``: public data sets."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from r2mae.domains.lookup import public_sets
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument
 
+if TYPE_CHECKING:
+    from r2mae.catalogue import PublicSet
+
 
 @dataclass(frozen=True)
 class Options:
-    """List public data sets, fetch one, print where its files are, or compare them with their checksums.
+    """List public data sets, fetch one and compare it with its checksums, or print where its files are.
 
     The data folder is R2MAE_DATA, or the user's cache folder. For alignments of genomes see
     `r2mae data alignment --help`.
@@ -18,7 +21,7 @@ class Options:
     Parameters
     ----------
     action : str
-        list (the default), fetch, path or verify.
+        list (the default), fetch or path.
     name : str, optional
         Name of a set.
 
@@ -27,13 +30,13 @@ class Options:
     r2mae data fetch mnist
     """
 
-    action: Literal["list", "fetch", "path", "verify"] = argument("list", words=("alignment",), metavar="ACTION")
+    action: Literal["list", "fetch", "path"] = argument("list", words=("alignment",), metavar="ACTION")
     name: str | None = argument(None, words=public_sets)
 
 
 def run(options: Options) -> int:
     """Run the command."""
-    from r2mae.catalogue import data_root, fetch, locate, verify
+    from r2mae.catalogue import data_root, fetch, locate
     from r2mae.terminal import print_table
 
     action, name, sets = options.action, options.name, public_sets()
@@ -44,7 +47,7 @@ def run(options: Options) -> int:
         for entry in sets.values():
             sizes = [file.size or 0 for file in entry.files]
             size = f"{sum(sizes) / 1e6:.1f} MB" if all(sizes) and sizes else ""
-            here = "packaged" if entry.packaged else ", ".join(sorted(set(verify(entry).values())))
+            here = "packaged" if entry.packaged else _state(entry)
             rows.append((entry.name, entry.domain, entry.title, entry.licence, size, here))
         print_table(("name", "domain", "what", "licence", "size", "here"), rows)
         print(f"data folder: {data_root()}")
@@ -57,11 +60,17 @@ def run(options: Options) -> int:
     if chosen.packaged:
         print(f"{name} is part of {chosen.packaged}: there is nothing to {action}")
         return 0
-    if action == "verify":
-        statuses = verify(chosen)
-        for path, status in statuses.items():
-            print(f"{status}\t{path}")
-        return 0 if all(status in ("ok", "unrecorded") for status in statuses.values()) else 2
     for path in fetch(chosen) if action == "fetch" else locate(chosen).values():
         print(path)
     return 0
+
+
+def _state(entry: "PublicSet") -> str:
+    """Return whether the files of a set are here."""
+    from r2mae.catalogue import locate
+
+    try:
+        locate(entry)
+    except UserError:
+        return "missing"
+    return "ok"

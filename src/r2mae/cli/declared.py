@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from r2mae.domains.options import Command
 
 
-def domain_parser(domain: "Domain", command: "Command", words: Sequence[str]) -> Parser:
+def domain_parser(name: str, domain: str, command: "Command", words: Sequence[str]) -> Parser:
     """Return the parser of a domain's own command."""
 
     def run(values: dict[str, Any]) -> int:
         with loading():
-            function = import_object(domain.name, command.run, "run")
+            function = import_object(domain, command.run)
         function(**values)
         return 0
 
     others = [] if command.config is None else config_options(command.config)
     chosen = [replace(option, default=None) for option in others if option.name in command.fields]
-    return parser_of(command.name, command.options, run, words).add(chosen)
+    return parser_of(name, command.options, run, words).add(chosen)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def run_parser(
     Raises a :class:`UserError` if the first word is no run folder.
     """
     path, own = _run_in(words), options_of(options)
-    domains = all_domains() if path is None else [open_run(path)[0]]
+    domains = [*all_domains()] if path is None else [open_run(path)[0]]
     offers = [offer_of(domain) for domain in domains]
     about = f"{docstring_part(options)}\n\n{listed(line for offer in offers for line in offer.lines)}"
     examples = [f"r2mae {command} {example}" for offer in offers for example in offer.examples]

@@ -59,7 +59,7 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     if options.output is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
     with loading():
-        write = import_object(domain.name, layout.write, "write")
+        write = import_object(domain.name, layout.write)
     opened = write(path, Path(options.output), **taken(given, layout.options))
     print(f"the model of {path} is in {options.output}: {opened}")
     return 0

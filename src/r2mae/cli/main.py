@@ -93,7 +93,7 @@ def _dispatch(words: list[str]) -> int:
         from r2mae.domains.lookup import load_foreign
 
         location, package = external_commands()[name]
-        return int(load_foreign(f"the command {name!r}", package, location, "run")(rest))
+        return int(load_foreign(f"the command {name!r}", package, location)(rest))
     if name:
         made = parser_for(name, rest)
         values = made.read(rest)

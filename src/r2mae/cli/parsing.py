@@ -43,7 +43,6 @@ class Parser(argparse.ArgumentParser):
         self.run, self.everything, self.examples = run, everything, examples
         self.options: dict[str, ConfigOption] = {}
         self.lacks = ""  # the beginning of an error on unknown options: "a is a run of images, which has no"
-        self.aliases: dict[str, str] = {}  # other names of options: --optimizer.lr
         self.elsewhere: dict[str, str] = {}  # options that the command does not have, with a hint
         self._headings: dict[str, Any] = {"options": self, "": self}
         self.add_argument(*HELP, action="help", help="Show this help; --help-all shows every option.")
@@ -95,7 +94,6 @@ class Parser(argparse.ArgumentParser):
             name, equals, value = word.partition("=")
             if name.startswith("--"):
                 name = name.replace("_", "-")
-                name = name if name in known else self.aliases.get(name, name)
             bare = known.get(name, False) and not equals and following.lower() not in TRUTHS
             spelled.append(f"{name}=true" if bare else f"{name}{equals}{value}")
         return spelled

@@ -12,12 +12,11 @@ from r2mae import cores
 from r2mae.domains.base import REQUIRED, Domain
 from r2mae.errors import UserError, unknown, warn_once
 from r2mae.files import check_output_is_not_source
-from r2mae.registry import BUILT_IN, DOMAINS, package_of
+from r2mae.registry import DOMAINS, package_of
 from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.domains.options import Command
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import LoadedRun
 
@@ -35,12 +34,12 @@ def get_domain(name: str) -> "Domain":
     """
     if name not in DOMAINS:
         raise unknown("domain", name, DOMAINS)
-    domain = import_object(name, DOMAINS[name], "DOMAIN")
+    domain = import_object(name, DOMAINS[name])
     return cast("Domain", domain) if package_of(name) is None else _check_external_domain(name, domain)
 
 
-def import_object(domain: str, target: str, default: str) -> Any:
-    """Import an object of a domain, named as ``module:object``, or as ``module`` of the `default` object.
+def import_object(domain: str, target: str) -> Any:
+    """Import an object of a domain, named as ``module:object``.
 
     Raises
     ------
@@ -48,10 +47,10 @@ def import_object(domain: str, target: str, default: str) -> Any:
         If a library that it needs is not installed, or it comes from another package and is broken.
     """
     if package := package_of(domain):
-        return load_foreign(f"the domain {domain!r}", package, target, default)
+        return load_foreign(f"the domain {domain!r}", package, target)
     module, _, attribute = target.partition(":")
     try:
-        return getattr(import_module(module), attribute or default)
+        return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("r2mae"):
             raise
@@ -60,17 +59,11 @@ def import_object(domain: str, target: str, default: str) -> Any:
         ) from None
 
 
-def load_foreign(what: str, package: str, target: str, default: str) -> Any:
-    """Import an object of another package, named as in :func:`import_object`.
-
-    Raises
-    ------
-    UserError
-        If it cannot be imported, for whatever reason; `what` names it.
-    """
+def load_foreign(what: str, package: str, target: str) -> Any:
+    """Import an object of another package; if it cannot be imported, for whatever reason, the error names `what`."""
     module, _, attribute = target.partition(":")
     try:
-        return getattr(import_module(module), attribute or default)
+        return getattr(import_module(module), attribute)
     except Exception as error:  # foreign code may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise UserError(f"{what} of {package} cannot be loaded ({reason}): repair or uninstall {package}") from None
@@ -95,13 +88,9 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
     return domain
 
 
-def all_domains() -> "list[Domain]":
-    """Return the domains that can be loaded; for each other domain, one line is logged once."""
-    return list(_loadable_domains(DOMAINS))
-
-
-def _loadable_domains(names: Iterable[str]) -> "Iterator[Domain]":
-    for name in names:
+def all_domains() -> "Iterator[Domain]":
+    """Yield the domains that can be loaded, built-in ones first; for each other domain, one line is logged once."""
+    for name in DOMAINS:
         try:
             yield get_domain(name)
         except UserError as error:
@@ -113,47 +102,9 @@ def public_sets() -> "dict[str, PublicSet]":
     return {name: entry for domain in all_domains() for name, entry in domain.sets.items()}
 
 
-def domain_commands() -> dict[str, str]:
-    """Return the help of all domains' commands, by name, without importing the domains of this package."""
-    own = {name: text for domain in BUILT_IN.values() for name, text in domain.commands.items()}
-    others = {
-        command.name: command.help
-        for domain in _loadable_domains(_external_domain_names())
-        for command in domain.command_line.commands
-    }
-    return others | own
-
-
-def domain_command(name: str) -> "tuple[Domain, Command] | None":
-    """Return a command and its domain, or None if no domain has the command.
-
-    Raises
-    ------
-    UserError
-        If a library of the domain is not installed.
-    """
-    own = [domain for domain, entry in BUILT_IN.items() if name in entry.commands]
-    domains = map(get_domain, own) if own else _loadable_domains(_external_domain_names())
-    found = ((domain, command) for domain in domains for command in domain.command_line.commands)
-    return next(((domain, command) for domain, command in found if command.name == name), None)
-
-
-def _external_domain_names() -> list[str]:
-    return [name for name in DOMAINS if name not in BUILT_IN]
-
-
 def domain_of(data: str) -> str | None:
     """Return the domain that a named set belongs to, or None for other names."""
-    return _domain_with_set(data, DOMAINS)
-
-
-def _domain_with_set(data: str, names: Iterable[str]) -> str | None:
-    return next((domain.name for domain in _loadable_domains(names) if data in domain.sets), None)
-
-
-def is_domain(word: str) -> bool:
-    """Return whether a word names a domain; domains of other packages are checked last, since this is slow."""
-    return word in BUILT_IN or (_domain_with_set(word, BUILT_IN) is None and word in DOMAINS)
+    return next((domain.name for domain in all_domains() if data in domain.sets), None)
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
@@ -177,9 +128,6 @@ def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":
 
     domain = domain_of_run(RunFolder(path).read_config(), Path(path))
     return LoadedRun(*load_model(path, domain, device=device, unmasked=True))
-
-
-_PICTURE = ".png"  # the only format of a command's output that a data folder may contain
 
 
 def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> None:
@@ -214,21 +162,9 @@ def check_source(domain: "Domain", config: RunConfig, data: str) -> None:
 
 
 def check_output(domain: "Domain", output: str | Path, data: str) -> None:
-    """Refuse an output that would overwrite the data: their file, or a picture in their folder.
-
-    The name of a set is not a path, even if a folder of that name exists.
-
-    Raises
-    ------
-    UserError
-        If the output would overwrite the data.
-    """
-    output, source = Path(output), Path(data)
-    if data in domain.sets:
-        return
-    check_output_is_not_source(output, source)
-    if output.exists() and output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
-        raise UserError(f"{output}: is a file of {data}, which is read: name another output")
+    """Refuse an output that would overwrite the data. The name of a set is no path, even if such a folder exists."""
+    if data not in domain.sets:
+        check_output_is_not_source(output, data)
 
 
 def open_run(path: Path) -> "tuple[Domain, RunConfig]":

@@ -42,19 +42,33 @@ def as_in_run(group: type, *names: str, base: type = NoOptions) -> type:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """An evaluation that ``r2mae evaluate RUN`` offers for runs of a domain.
+class Offered:
+    """What a command offers for runs of a domain, such as the embedding of new data by ``r2mae embed RUN DATA``.
 
     Parameters
     ----------
     help : str
-        What it measures.
+        What it measures, or what the output is, or contains in addition to `embedding`.
     options : type
-        Dataclass with the options of :meth:`~r2mae.domains.base.Domain.evaluate`.
+        Dataclass with the options of the function, in addition to the reading options.
     examples : tuple of str
-        Examples of arguments of ``r2mae evaluate``.
+        Examples of arguments of the command.
     name : str
-        Name, typed after RUN; empty for the domain's default evaluation.
+        Name as typed, after RUN or ``--to``; empty for the default.
+    """
+
+    help: str = ""
+    options: type = NoOptions
+    examples: tuple[str, ...] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluation(Offered):
+    """An evaluation that ``r2mae evaluate RUN`` offers, by :meth:`~r2mae.domains.base.Domain.evaluate`.
+
+    Parameters
+    ----------
     fixed : mapping
         Fixed parameters of `evaluate` for this evaluation, by name.
     own_data : bool
@@ -62,41 +76,31 @@ class Evaluation:
         None as data.
     """
 
-    help: str = ""
-    options: type = NoOptions
-    examples: tuple[str, ...] = ()
-    name: str = ""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     own_data: bool = False
 
 
 @dataclass(frozen=True)
-class Embedding:
-    """What ``r2mae embed RUN DATA`` offers for runs of a domain.
+class ModelFormat(Offered):
+    """Another library's format in which ``r2mae export RUN --to NAME -o OUT`` writes finished models.
 
     Parameters
     ----------
-    help : str
-        What the output contains in addition to `embedding`.
-    options : type
-        Dataclass with the options of :meth:`~r2mae.domains.base.Domain.embed`, in addition to the reading options.
-    examples : tuple of str
-        Examples of arguments of ``r2mae embed``.
+    write : str
+        ``module:function``, imported when the command is called. The function takes the run folder, `output` (which
+        does not exist yet) and the given options, as keyword arguments. It writes `output` atomically, returns in a few
+        words what opens it, and raises a UserError for runs that it cannot write.
     """
 
-    help: str = ""
-    options: type = NoOptions
-    examples: tuple[str, ...] = ()
+    write: str = ""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a domain: ``r2mae NAME ARGUMENT … --OPTION …``.
+    """A command of a domain of this package, which :data:`r2mae.registry.DOMAIN_COMMANDS` lists.
 
     Parameters
     ----------
-    name, help : str
-        The name as typed, of one or several words, and a short help text.
     run : str
         ``module:function``, imported when the command is called. The function takes the given arguments and options as
         keyword arguments. It prints the results, and raises a UserError for users' mistakes.
@@ -108,8 +112,6 @@ class Command:
         These fields.
     """
 
-    name: str
-    help: str
     run: str
     options: type = NoOptions
     config: type | None = None
@@ -136,31 +138,6 @@ class Exporter:
     replaces: bool = False
 
 
-@dataclass(frozen=True)
-class ModelFormat:
-    """Another library's format in which ``r2mae export RUN --to NAME -o OUT`` writes finished models of a domain.
-
-    Parameters
-    ----------
-    name, help : str
-        The name as typed, and what OUT becomes. Formats of several domains may share a name.
-    write : str
-        ``module:function``, imported when the command is called. The function takes the run folder, `output` (which
-        does not exist yet) and the given options, as keyword arguments. It writes `output` atomically, returns in a few
-        words what opens it, and raises a UserError for runs that it cannot write.
-    options : type
-        Dataclass with the options of the function.
-    examples : tuple of str
-        Examples of arguments of ``r2mae export``.
-    """
-
-    name: str
-    help: str
-    write: str
-    options: type = NoOptions
-    examples: tuple[str, ...] = ()
-
-
 def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
     from r2mae.files import write_arrays
 
@@ -185,14 +162,14 @@ class CommandLine:
         :meth:`~r2mae.domains.base.Domain.load_other_data`.
     other_data : str
         A clause for the help: what differs when measuring on other data.
-    embedding : Embedding
+    embedding : Offered
         The embedding of new data.
     baselines : str
         Names that ``--baselines`` takes, as text.
     model_formats : tuple of ModelFormat
         Formats of other libraries in which models can be written.
-    commands : tuple of Command
-        The domain's commands.
+    commands : mapping of str to Command
+        The domain's commands, by the name as typed. Other packages add theirs by entry points.
     words : mapping of str to callable
         For completion: a function that returns the names, by the configuration field that takes them.
     example : str
@@ -205,10 +182,10 @@ class CommandLine:
     evaluations: tuple[Evaluation, ...] = ()
     reading: type = NoOptions
     other_data: str = ""
-    embedding: Embedding = Embedding()
+    embedding: Offered = Offered()
     baselines: str = ""
     model_formats: tuple[ModelFormat, ...] = ()
-    commands: tuple[Command, ...] = ()
+    commands: Mapping[str, Command] = field(default_factory=dict)
     words: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     example: str = ""
     several: str = ""

@@ -93,14 +93,14 @@ def find_layers(
     rest = {name: value for name, value in written.items() if name not in ("domain", "preset", "data.source")}
     if isinstance(group := rest.pop("data", None), Mapping):  # a text is the data, which the command line may replace
         rest["data"] = {name: value for name, value in group.items() if name != "source"}
-    layers, own, of_run = [], of_file.get("preset"), _is_of_run(file)
-    if data is not None and data in domain.set_defaults and not of_run:  # the file of a run describes it completely
+    layers, own = [], of_file.get("preset")
+    if data is not None and data in domain.set_defaults:
         layers.append(Layer(domain.set_defaults[data], f"the set {data}"))
     if preset is None and own is not None:
         with naming(file):
-            values = of_file if of_run else preset_values(domain, own)
+            values = preset_values(domain, own)
         if model in (None, values.get("model", model)):  # a file may be for several models
-            layers.append(Layer({"preset": own} if of_run else values, str(file)))
+            layers.append(Layer(values, str(file)))
     if file is not None:
         layers.append(Layer(rest, file))
     if preset == NO_PRESET:
@@ -133,16 +133,6 @@ def preset_values(domain: "Domain", preset: str) -> dict[str, Any]:
     values = domain.presets[preset]
     settings = values.keys() & {*domain.config.model.own_fields()}
     return {**({"model": domain.config.model.name} if settings else {}), **values, "preset": preset}
-
-
-def _is_of_run(file: str | None) -> bool:
-    """Return whether a file is the config.yaml of a run folder."""
-    if file is None:
-        return False
-    from r2mae.training.folder import RunFolder
-
-    folder = RunFolder(Path(file).parent)
-    return folder.config_file == Path(file) and folder.environment_file.is_file()
 
 
 def make_config(sources: Sources, given: Mapping[str, Any]) -> RunConfig:

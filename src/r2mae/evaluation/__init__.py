@@ -57,26 +57,4 @@ __all__ = [
     "seeds_needed",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "attributes": ("AttributeHead", "fit_attributes", "score_attributes"),
-        "gaussian": ("GaussianConditionalMean",),
-        "head": ("LinearHead", "fit_head"),
-        "multiple": ("corrected_p_values", "holm", "level_of_look"),
-        "pairing": ("Components", "components", "crossed_difference", "crossed_interval"),
-        "power": ("detectable", "seeds_needed"),
-        "probes": ("LinearProbe", "RidgeProbe"),
-        "spectrum": ("Spectrum", "effective_rank"),
-        "statistics": (
-            "BestFixed",
-            "Difference",
-            "Interval",
-            "best_fixed",
-            "mean_interval",
-            "paired_difference",
-            "rank_table",
-        ),
-    },
-    __all__,
-)
+__getattr__, __dir__ = lazy_exports(__name__, __all__)

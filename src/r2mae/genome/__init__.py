@@ -25,17 +25,4 @@ __all__ = [
     "load_data",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "config": ("GenomeConfig",),
-        "batches": ("load_data",),
-        "domain": ("DOMAIN",),
-        "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
-        "r2mae.genome.store.alignment": ("AlignmentStore",),
-        "r2mae.genome.store.build": ("build_store",),
-        "r2mae.genome.store.tracks": ("add_track",),
-        "r2mae.genome.store.zarr_exchange": ("export_zarr",),
-    },
-    __all__,
-)
+__getattr__, __dir__ = lazy_exports(__name__, __all__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import check_transformer_step
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, ModelFormat, as_in_run
+from r2mae.domains.options import Command, CommandLine, Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument, option
@@ -206,17 +206,14 @@ class Export:
     out: str = option(short="-o", metavar="ZARR")
 
 
-_COMMANDS = tuple(
-    Command(name, text, f"r2mae.genome.{function}", options)
-    for name, text, function, options in (
-        ("score-variants", "score variants with a pretrained model", "score:score_command", ScoreVariants),
-        ("logits", "write a pretrained model's logits at each position of a region", "score:logits_command", Logits),
-        ("data alignment build", "make a store of an alignment: MAF, FASTA or zarr", "store.build:build", Build),
-        ("data alignment info", "print the contents of a store, and verify it", "store.build:info", Info),
-        ("data alignment track", "add values for each position to a store", "store.build:track", Track),
-        ("data alignment export", "write a store as a zarr group", "store.build:export", Export),
-    )
-)
+_COMMANDS = {
+    "score-variants": Command("r2mae.genome.score:score_command", ScoreVariants),
+    "logits": Command("r2mae.genome.score:logits_command", Logits),
+    "data alignment build": Command("r2mae.genome.store.build:build", Build),
+    "data alignment info": Command("r2mae.genome.store.build:info", Info),
+    "data alignment track": Command("r2mae.genome.store.build:track", Track),
+    "data alignment export": Command("r2mae.genome.store.build:export", Export),
+}
 
 
 def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> dict[str, Any]:
@@ -264,7 +261,7 @@ class GenomeDomain(Domain):
             ),
         ),
         other_data="windows are measured on the whole store",
-        embedding=Embedding(
+        embedding=Offered(
             "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
             "which are adjacent: the remainder at the end of a region has no row",
             options=Regions,
@@ -272,9 +269,9 @@ class GenomeDomain(Domain):
         ),
         model_formats=(
             ModelFormat(
-                "gpn",
-                "a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
-                "r2mae.genome.models.weights:export",
+                name="gpn",
+                help="a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
+                write="r2mae.genome.models.weights:export",
                 examples=("runs/genome --to gpn -o gpn_msa",),
             ),
         ),

@@ -41,19 +41,4 @@ __all__ = [
     "unpatchify",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "config": ("ImagesConfig",),
-        "data": ("ImageSet", "Splits", "load_images", "load_splits"),
-        "r2mae.images.models.mlp": ("MLPAutoencoder",),
-        "r2mae.images.models.vit_mae.model": ("PatchTask", "VisionTransformerMAE"),
-        "patches": (
-            *("normalised", "patch_loss", "patchify", "restore"),
-            *("standardised", "take_patches", "unpatchify"),
-        ),
-        "task": ("PixelTask",),
-        "domain": ("DOMAIN",),
-    },
-    __all__,
-)
+__getattr__, __dir__ = lazy_exports(__name__, __all__)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from r2mae.cores import available_memory
+from r2mae.cores import available_memory, gigabytes
 from r2mae.errors import UserError
 
 CHUNK_BYTES = 1 << 26  # of images in memory at a time where all of a set are read
@@ -236,9 +236,7 @@ def fits_memory(size: int) -> bool:
 def check_memory(path: object, size: int, hint: str) -> None:
     """Refuse what needs more memory than :func:`memory_limit`."""
     if size > (limit := memory_limit()):
-        raise UserError(
-            f"{path}: needs {size / 2**30:,.3g} GiB of memory, the limit is {limit / 2**30:,.3g} GiB: {hint}"
-        )
+        raise UserError(f"{path}: needs {gigabytes(size)} of memory, the limit is {gigabytes(limit)}: {hint}")
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
     CommandLine,
-    Embedding,
     Evaluation,
     ModelFormat,
+    Offered,
     as_in_run,
 )
 from r2mae.errors import UserError
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 _FORMATS = (
     ModelFormat(
-        "transformers",
-        "a folder for ViTMAEForPreTraining and ViTModel",
-        "r2mae.images.weights:to_transformers",
+        name="transformers",
+        help="a folder for ViTMAEForPreTraining and ViTModel",
+        write="r2mae.images.weights:to_transformers",
         examples=("runs/vit --to transformers -o vit_mae",),
     ),
     ModelFormat(
-        "timm",
-        "the encoder for timm's VisionTransformer, .safetensors",
-        "r2mae.images.weights:to_timm",
+        name="timm",
+        help="the encoder for timm's VisionTransformer, .safetensors",
+        write="r2mae.images.weights:to_timm",
         examples=("runs/vit --to timm -o vit.safetensors",),
     ),
     ModelFormat(
-        "mae",
-        "a checkpoint of the original MAE, .pth",
-        "r2mae.images.weights:to_mae",
+        name="mae",
+        help="a checkpoint of the original MAE, .pth",
+        write="r2mae.images.weights:to_mae",
         examples=("runs/vit --to mae -o mae.pth",),
     ),
 )
@@ -89,14 +89,14 @@ class ImagesDomain(Domain):
             examples=("runs/digits --data mnist --resize 8",),
         ),
         reading=as_in_run(ImagesDataConfig, "resize", "skip_broken"),
-        embedding=Embedding(
+        embedding=Offered(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz",),
         ),
         baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,
-        commands=(FINETUNE,),
+        commands={"finetune": FINETUNE},
         example="digits",
         several="give a folder that holds them all",
     )

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
+from r2mae.cores import gigabytes
 from r2mae.errors import warn_once
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
@@ -225,14 +226,14 @@ def baseline_scores(
         read_all(items.recording(test))
         size = 4 * (data.splits.train.images.size + data.splits.test.images.size)
         if not fits_memory(size):
-            warn_once(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
+            warn_once(f"pixels: not measured, since {gigabytes(size)} of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, items=items, most=_RANK_NUMBERS)
     together = data.splits.train.shape[2] if config.model.shares_colours else 1
     if name == "gaussian":
         size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
         if not fits_memory(size):
-            warn_once(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
+            warn_once(f"gaussian: not measured, since it needs {gigabytes(size)} of memory")
             return {}
         gaussian = _GaussianImages(data.train.unaugmented)
         task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)

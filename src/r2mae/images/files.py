@@ -28,6 +28,7 @@ from PIL import ExifTags, Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from r2mae.cache import cache_folder, create_once
+from r2mae.cores import gigabytes
 from r2mae.errors import UserError, warn_once
 from r2mae.images import arrays
 from r2mae.images.arrays import AnyImages, BrokenFileError, Part, Parts, StoredImages, pick, reading
@@ -428,7 +429,7 @@ def _gather(
         cache = "memory" if arrays.fits_memory(size) else "none"
         if cache == "none":
             warn(
-                f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are "
+                f"{name}: {gigabytes(size)} of images do not fit into memory and are decoded whenever they are "
                 "needed: --cache mmap keeps them decoded on disk"
             )
     if cache == "memory":

@@ -68,8 +68,6 @@ class Finetuning:
 
 
 FINETUNE = Command(
-    "finetune",
-    "fine-tune a pretrained model of images on labels",
     "r2mae.images.finetune:command",
     Finetuning,
     config=FinetuneConfig,

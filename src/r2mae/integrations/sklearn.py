@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 _ROWS_AT_ONCE = 4096
+_VALIDATION = 0.1  # share of the rows whose error decides when training stops
+_FEWEST = 20  # rows of a table, to have such rows
+_PATIENCE = 20  # passes without a lower validation error after which training stops
+_WEIGHT_DECAY = 1e-4
 
 
 class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -26,7 +30,8 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
 
     In training each row hides a further share of its observed entries, p ~ U(low, high), and the network predicts
     these. The shares of a mini-batch divide the range (`r2mae-per-sample`). Features are standardised. A missing or
-    hidden entry is zero, and the network also gets the mask (unless `mask_input` is false).
+    hidden entry is zero, and the network also gets the mask (unless `mask_input` is false). Training stops after 20
+    passes without a lower error in a tenth of the rows, and the best weights are kept.
 
     Compare it with :class:`~sklearn.impute.IterativeImputer` and :class:`~sklearn.impute.KNNImputer`: which one is best
     depends on the table.
@@ -44,12 +49,8 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
     min_steps : int
         Fewest optimiser steps, also if `max_epochs` are over: small tables need many passes.
     batch_size : int
-    learning_rate, weight_decay : float
+    learning_rate : float
         Of AdamW.
-    validation_fraction : float
-        Share of the rows whose error decides when training stops; 0 for all passes.
-    patience : int
-        Number of passes without a lower validation error after which training stops. The best weights are kept.
     random_state : int, RandomState or None
         Seed of weights, order and masks; None draws one.
     device : str
@@ -62,7 +63,8 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
     n_epochs_ : int
         Number of passes.
     validation_error_ : float
-        Lowest mean squared error of hidden standardised entries; NaN without validation.
+        Lowest mean squared error of hidden standardised entries; NaN for tables of less than 20 rows, which have no
+        validation.
     network_ : torch.nn.Module
 
     Examples
@@ -86,9 +88,6 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         min_steps: int = 1000,
         batch_size: int = 128,
         learning_rate: float = 1e-3,
-        weight_decay: float = 1e-4,
-        validation_fraction: float = 0.1,
-        patience: int = 20,
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
@@ -100,9 +99,6 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         self.min_steps = min_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.validation_fraction = validation_fraction
-        self.patience = patience
         self.random_state = random_state
         self.device = device
 
@@ -126,8 +122,6 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         UserError
             For a range outside of 0 to 1, another option that is out of range, or a column without any observed entry.
         """
-        if not 0 <= self.validation_fraction < 1:
-            raise UserError(f"validation_fraction must be 0 or more and below 1, not {self.validation_fraction:g}")
         if self.batch_size < 1:
             raise UserError(f"batch_size must be 1 or more, not {self.batch_size}")
         if not 0 <= self.low <= self.high <= 1:
@@ -188,9 +182,9 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
     def _train(self, values: Float[Tensor, "n d"], seen: Bool[Tensor, "n d"], key: Key) -> None:
         """Train until the validation error stops falling."""
         order = torch.from_numpy(permutation(key.fold("validation"), len(values))).to(values.device)
-        held = round(self.validation_fraction * len(order)) if len(order) >= 20 else 0
+        held = round(_VALIDATION * len(order)) if len(order) >= _FEWEST else 0
         checked, rows = order[:held], order[held:]
-        optimizer = torch.optim.AdamW(self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+        optimizer = torch.optim.AdamW(self.network_.parameters(), self.learning_rate, weight_decay=_WEIGHT_DECAY)
         best, best_epoch, kept = float("inf"), 0, None
         step = epoch = 0
         while epoch < self.max_epochs or step < self.min_steps:
@@ -211,7 +205,7 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
                 if error < best:
                     best, best_epoch = error, epoch
                     kept = {name: value.clone() for name, value in self.network_.state_dict().items()}
-                elif epoch - best_epoch >= self.patience and step >= self.min_steps:
+                elif epoch - best_epoch >= _PATIENCE and step >= self.min_steps:
                     break
         if kept is not None:
             self.network_.load_state_dict(kept)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["FixedMasks", "MaskCallback", "MaskCollator", "MaskRatioCallback", "hidden_logits"]
 
 _IGNORED = -100
-_SLOTS = 257  # the training process, and up to 256 workers
 _REPEATED = (
     "MaskCollator received a batch again without a new epoch, and hides the same tokens as before: add "
     "callbacks=[MaskCallback(collator)] to the Trainer, or call collator.set_epoch(epoch) in your own loop"
@@ -105,8 +104,6 @@ class MaskCollator:
         # Shared with all workers, also persistent ones: epoch; whether it was set; digest of the first batch; whether
         # there was one; whether a repetition was warned of.
         self._shared = torch.zeros(5, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
-        ratios = torch.zeros(_SLOTS, 2, dtype=torch.float64)  # sum and count of each process
-        self._ratios = ratios.share_memory_()  # type: ignore[no-untyped-call]
 
     @property
     def epoch(self) -> int:
@@ -116,12 +113,6 @@ class MaskCollator:
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the masks, also in worker processes."""
         self._shared[0], self._shared[1] = epoch, 1
-
-    def take_mean_ratio(self) -> float | None:
-        """Return the mean of the ratios drawn since the last call, over all workers; None if there were none."""
-        total, count = self._ratios.sum(0).tolist()
-        self._ratios.zero_()
-        return total / count if count else None
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Tensor]:
         """Return padded `input_ids` with hidden tokens, `labels` (−100 at other tokens), and the other fields.
@@ -148,7 +139,6 @@ class MaskCollator:
             special |= batch["attention_mask"] == 0
         key = self._key(clean)
         ratio = draw(self.ratio, 0, key.fold("ratio"), len(clean))
-        self._record_ratio(float(np.mean(ratio)))
         hidden = token_mask(special, ratio, key.fold("mask"), exact=self.exact)
         batch["input_ids"] = corrupt_tokens(
             clean,
@@ -207,11 +197,6 @@ class MaskCollator:
             self._shared[4] = 1
             warnings.warn(_REPEATED, stacklevel=4)
 
-    def _record_ratio(self, ratio: float) -> None:
-        worker = torch.utils.data.get_worker_info()
-        slot = self._ratios[0 if worker is None else 1 + worker.id % (_SLOTS - 1)]
-        slot += torch.tensor([ratio, 1.0], dtype=torch.float64)
-
 
 class _FixedLabels(list[int]):
     """Labels of a row of :class:`FixedMasks`. The type marks them: ``Trainer`` would remove a column that did."""
@@ -254,9 +239,7 @@ class FixedMasks(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 class MaskCallback(TrainerCallback):
-    """Sets the collator's epoch, so that every epoch has new masks, and logs the mean ``mask_ratio``.
-
-    The mean is over the batches made since the last log; some may be prefetched, or skipped by a resumed run.
+    """Sets the collator's epoch, so that every epoch has new masks.
 
     Parameters
     ----------
@@ -290,11 +273,6 @@ class MaskCallback(TrainerCallback):
             loader = kwargs.get("train_dataloader")
             self._epoch = 0 if loader is not None and not has_length(loader) else math.floor((state.epoch or 0) + 1e-6)
         self.collator.set_epoch(self._epoch)
-
-    def on_log(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
-        """Log the mean ratio."""
-        if "loss" in kwargs["logs"]:
-            _log_ratio(state, kwargs["logs"], "mask_ratio", self.collator.take_mean_ratio())
 
 
 class MaskRatioCallback(TrainerCallback):
@@ -337,18 +315,11 @@ class MaskRatioCallback(TrainerCallback):
 
     def on_log(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Log the mean ratio."""
-        if "loss" in kwargs["logs"]:
-            _log_ratio(state, kwargs["logs"], self.ratio.attribute, float(np.mean(self._used)) if self._used else None)
+        if self._used and "loss" in (logs := kwargs["logs"]):
+            logs[self.ratio.attribute] = float(np.mean(self._used))
+            if state.log_history:
+                state.log_history[-1] |= {self.ratio.attribute: logs[self.ratio.attribute]}
             self._used = []
-
-
-def _log_ratio(state: "TrainerState", logs: dict[str, Any], name: str, value: float | None) -> None:
-    """Add a mean ratio to a log of the training loss."""
-    if value is None:
-        return
-    logs[name] = value
-    if state.log_history:
-        state.log_history[-1][name] = value
 
 
 def hidden_logits(

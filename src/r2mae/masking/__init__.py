@@ -43,13 +43,4 @@ __all__ = [
     "uniforms",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "curriculum": ("FeatureWeights", "UnitWeights"),
-        "keys": ("Key", "uniforms"),
-        "ratios": ("Fixed", "Grid", "LinearDecay", "Ratio", "Uniform", "UniformAbove", "draw"),
-        "masks": ("column_mask", "corrupt_tokens", "element_mask", "hidden_count", "patch_mask", "token_mask"),
-    },
-    __all__,
-)
+__getattr__, __dir__ = lazy_exports(__name__, __all__)

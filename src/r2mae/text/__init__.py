@@ -25,14 +25,4 @@ __all__ = [
     "train_bpe",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "batches": ("TextData", "TokenBatches", "TokenStore", "load_data", "open_store"),
-        "checkpoint": ("save_pretrained",),
-        "config": ("TextConfig",),
-        "documents": ("read_documents",),
-        "tokenizer": ("TextTokenizer", "load_tokenizer", "train_bpe"),
-    },
-    __all__,
-)
+__getattr__, __dir__ = lazy_exports(__name__, __all__)

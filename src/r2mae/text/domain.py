@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import check_transformer_step
-from r2mae.domains.options import CommandLine, Embedding, Evaluation, ModelFormat, as_in_run
+from r2mae.domains.options import CommandLine, Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import option
@@ -140,15 +140,15 @@ class TextDomain(Domain):
         ),
         reading=Reading,
         other_data="text is measured on the whole corpus",
-        embedding=Embedding(
+        embedding=Offered(
             "`documents` (their first 80 characters) and `tokens` (their numbers of tokens)",
             examples=("runs/text notes.txt -o notes.npz",),
         ),
         model_formats=(
             ModelFormat(
-                "transformers",
-                "a folder for AutoModelForMaskedLM and AutoTokenizer",
-                "r2mae.text.checkpoint:save_pretrained",
+                name="transformers",
+                help="a folder for AutoModelForMaskedLM and AutoTokenizer",
+                write="r2mae.text.checkpoint:save_pretrained",
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),

@@ -35,15 +35,4 @@ __all__ = [
     "load_model",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "config": [name for name in __all__ if name.endswith("Config")],
-        "models": ("ModelSettings",),
-        "scheme": ("SchemeSpec",),
-        "loop": ("Fitted", "fit"),
-        "folder": ("RunFolder",),
-        "saving": ("LoadedRun", "load_model"),
-    },
-    __all__,
-)
+__getattr__, __dir__ = lazy_exports(__name__, __all__)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -584,7 +585,8 @@ class RunConfig:
             return FieldError(name, text + "(options of a model are written --model.NAME)")
         known = cls.names(model) if plain == name else model.own_fields()
         of_model = "" if plain == name else f" of the model {named!r}"
-        return FieldError(name, f"unknown field {name!r}{of_model}: {nearest(plain, known) if known else 'omit it'}")
+        hint = nearest(plain.rpartition(".")[2], known) if known else "omit it"
+        return FieldError(name, f"unknown field {name!r}{of_model}: {hint}")
 
     @classmethod
     def names(cls, model: type[ModelSettings] | None = None) -> list[str]:
@@ -618,8 +620,23 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from what :meth:`to_dict` writes, or from short names; an unknown field raises a UserError."""
-        return cls.of_layers([Layer({name: values[name] for name in values if name != "domain"}, source)])
+        """Build from what :meth:`to_dict` writes, or from short names; an unknown field raises a UserError.
+
+        If `source` is a file, such as a run's config.yaml, the error names the version that wrote it.
+        """
+        with naming(source):
+            try:
+                return cls.of_layers([Layer({name: values[name] for name in values if name != "domain"})])
+            except FieldError as error:
+                if not (file := Path(source)).is_file():
+                    raise
+                from r2mae.environment import recorded_version
+
+                version = recorded_version(file.parent)
+                raise UserError(
+                    f"written by another version of r2mae{version}, or edited: this one has no field {error.name!r}: "
+                    "train again into another --out, or use that version"
+                ) from None
 
     def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
         """Return what differs from another configuration: its own and the other's value, by field or scheme option.
@@ -650,11 +667,13 @@ def option_names(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def naming(source: str | None) -> Iterator[None]:
-    """Within the block, errors begin with the name of a source."""
+    """Within the block, errors begin with the name of a source, if there is one."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"{source}: {error}" if source else str(error)) from None
+        if not source:
+            raise
+        raise UserError(f"{source}: {error}") from None
 
 
 _FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
@@ -693,7 +712,7 @@ def _entries(kind: type[RunConfig], name: str, value: Any) -> Iterator[tuple[str
         for one, entry in inside.items():
             short, own = top.short_name(str(one)), [field for of, field in fields_of(kind).values() if of == group]
             if group != "model" and one not in own:
-                raise UserError(f"unknown field {group}.{one}: {nearest(str(one), sorted(own))}")
+                short = f"{group}.{one}"  # which is no field
             if short in kind.omitted:
                 raise UserError(f"unknown field {group}.{one}: it has no meaning in a run of {kind.domain}")
             yield short, entry

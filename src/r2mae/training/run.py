@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from r2mae.cores import available_memory
+from r2mae.cores import available_memory, gigabytes
 from r2mae.environment import has_fast_bf16
 from r2mae.errors import UserError, brief
 from r2mae.training.config import RunConfig
@@ -155,7 +155,7 @@ def check_fits_memory(
         largest = max(sizes, key=lambda one: sizes[one], default="")
         hint = f" (--{largest.replace('_', '-')} is {sizes[largest]:,})" if sizes else ""
         raise UserError(
-            f"training takes at least {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: make it smaller{hint}"
+            f"training takes at least {gigabytes(needed)}, and {gigabytes(free)} are free: make it smaller{hint}"
         )
 
 

@@ -27,9 +27,9 @@ class ZarrGroup:
         self.path = path
         self.counts: dict[str, int] = {}
         with reading(f"{path}: the zarr group", _HINT):
-            from r2mae.zarr_folder import open_zarr
+            import zarr
 
-            group: Any = open_zarr(path)
+            group: Any = zarr.open_group(path, mode="r", use_consolidated=False)
             self._arrays = dict(group.arrays())
         if not self._arrays:
             raise UserError(f"{path}: the group has no arrays: each contig is one, positions x species, of letters")
