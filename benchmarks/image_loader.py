@@ -1,8 +1,7 @@
 """The loader of images alone: images a second from memory, from a memory map, and decoded from files.
 
 The files are synthetic JPEGs of the size of Tiny-ImageNet's, made once. What is timed is a run's loader, batch after
-batch in a run's order, with nothing trained; contenders take turns. The peer of crops is Pillow's own
-``Image.resize(box=...)``, image by image.
+batch in a run's order, with nothing trained; contenders take turns.
 """
 
 import argparse
@@ -16,8 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from benchmarks.timing import Timing, alternate, ratio_of
-from r2mae.images.augment import crop_flip, draw_flips, random_boxes
+from benchmarks.timing import Timing, alternate
 from r2mae.images.batches import Augment, ImageBatches
 from r2mae.images.data import load_images
 from r2mae.images.files import Cache
@@ -48,19 +46,6 @@ def loading(images: ImageBatches, batch_size: int, batches: int, workers: int) -
         return perf_counter() - began
 
     return run
-
-
-def by_pillow(pixels: np.ndarray, key: Key) -> torch.Tensor:
-    """Crop and flip as :func:`r2mae.images.augment.crop_flip` does, by Pillow."""
-    height, width = pixels.shape[1:3]
-    made = np.empty(pixels.shape, np.uint8)
-    boxes, flips = random_boxes(len(pixels), (height, width), key), draw_flips(len(pixels), key)
-    for row, (image, (left, top, wide, tall), flip) in enumerate(zip(pixels, boxes.tolist(), flips, strict=True)):
-        crop = Image.fromarray(image).resize(
-            (width, height), Image.Resampling.BICUBIC, box=(left, top, left + wide, top + tall)
-        )
-        made[row] = np.asarray(crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else crop)
-    return torch.from_numpy(made).float().mul_(1 / 255)
 
 
 def rate(timing: Timing, images: int) -> str:
@@ -99,21 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     contenders[name] = loading(made, options.batch_size, options.batches, workers)
         for name, timing in alternate(contenders, options.rounds).items():
             print(f"{name}: {rate(timing, count)}", flush=True)
-        pixels = load_images(Path(folder) / "set")[0].images.take(np.arange(options.batch_size), axis=0)
-        ours, theirs = alternate(
-            {
-                "ours": lambda: void(crop_flip(torch.from_numpy(pixels), Key.root(1))),
-                "Pillow": lambda: void(by_pillow(pixels, Key.root(1))),
-            },
-            4 * options.rounds,
-        ).values()
-        middle, spread = ratio_of(theirs, ours)
-        print(f"crop-flip of a batch: {middle:.2f} ± {spread:.2f} times as fast as Pillow, image by image")
     return 0
-
-
-def void(_: object) -> None:
-    """Take a result, so that a contender is timed and not asked."""
 
 
 if __name__ == "__main__":

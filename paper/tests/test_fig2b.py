@@ -66,12 +66,7 @@ def assert_complete(planned: Sequence[SweepRun], *, side: int, widths: set[int])
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
     for run in planned:
         config = run.config
-        assert (config.model.name, config.scheme.name, config.data.resize, config.data.resize_mode) == (
-            "unet",
-            "fixed",
-            side,
-            "crop",
-        )
+        assert (config.model.name, config.scheme.name, config.data.resize) == ("unet", "fixed", side)
         assert config.evaluation.bn_statistics == "both"
 
 

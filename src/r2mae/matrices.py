@@ -109,7 +109,7 @@ def _largest(variance: np.ndarray, most: int) -> np.ndarray:
 def _images(source: str) -> Matrix:
     from r2mae.images.data import load_images
 
-    train, *_ = load_images(source, advised=False)  # if there is an official split, its training images
+    train, *_ = load_images(source)  # if there is an official split, its training images
     count, height, width, channels = train.images.shape
     check_memory(Path(source), train.images.size * _BYTES, "give fewer or smaller images")
     assert isinstance(train.images, np.ndarray)  # what fits is loaded into memory

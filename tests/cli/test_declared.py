@@ -158,7 +158,7 @@ EVALUATIONS = {
     "text glu": "unknown evaluation 'glu': did you mean 'glue'",
     "text --zzz 1": "text is a run of the domain text, which has no --zzz: omit it",
     "images --layer counts": "images is a run of the domain images, which has no --layer: omit it",
-    "images --prob head": "unknown option '--prob' of 'r2mae evaluate': did you mean '--probe'?",
+    "images --bn-statistic no": "unknown option '--bn-statistic' of 'r2mae evaluate': did you mean '--bn-statistics'?",
 }
 
 

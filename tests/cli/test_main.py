@@ -232,7 +232,6 @@ MISTAKES = {
     "pretrain --config bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
     "pretrain --config odd.yaml": "odd.yaml: epochs takes a number, not 'many'",
     "compare digits --config=bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
-    "pretrain digits --resize-mode crop": "needs --resize N",
     "evaluate none --data digits": "no run folder none",
 }
 

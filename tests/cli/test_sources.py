@@ -47,7 +47,6 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("batch_size: 100\n", "digits --config f.yaml --accumulate 3", "r2mae: batch_size 100 does not split"),
         ("batch_size: 100\naccumulate: 3\n", "digits --config f.yaml --lr 1", "f.yaml: batch_size 100 does not split"),
         ("lr: x\n", "digits --config f.yaml --epochs -1", "f.yaml: lr takes a number, not 'x'"),
-        ("epochs: 3\n", "digits --finetune-recipe mae", "finetune_recipe is for fine-tuning: add --finetune-epochs"),
         ("bn_statistics: 1\n", "digits --config f.yaml", "f.yaml: bn_statistics takes one of yes, no, both, not 1"),
     ],
 )

@@ -57,7 +57,7 @@ def own_weights(case: Case) -> set[str]:
 
 
 def test_every_model_of_images_and_cells_but_the_transformer_takes_it() -> None:
-    assert {("images", "mlp"), ("images", "unet"), ("cells", "mlp")} <= set(takers(take=True))
+    assert {("images", "mlp"), ("cells", "mlp")} <= set(takers(take=True))
     assert {("images", "vit-mae"), ("text", "roberta"), ("genome", "gpn-msa")} <= set(takers(take=False))
 
 

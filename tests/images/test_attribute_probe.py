@@ -88,12 +88,11 @@ def test_baselines_are_probed_as_well(config: ImagesConfig, baseline: str) -> No
         assert scores["attribute_auroc"] > 0.6
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_baselines_are_measured_on_the_masks_of_the_model(config: ImagesConfig, share: bool) -> None:
-    config = config.replace(model={"channels": 2, "share_colours": share})
+def test_baselines_are_measured_on_the_masks_of_the_model(config: ImagesConfig) -> None:
+    config = config.replace(model={"channels": 2})
     data = data_of(config)
     batch, key = torch.from_numpy(data.splits.test.images), Key.root(0).fold("mask")
-    flat = PixelTask(9 * 7 * 3, together=3 if share else 1).corrupt(batch, 0.3, key)
+    flat = PixelTask(9 * 7 * 3, together=3).corrupt(batch, 0.3, key)
     own = made(data)[0].corrupt(batch, 0.3, key)
     assert torch.equal(flat.hidden.view(own.hidden.shape), own.hidden)
     # The mean image has no parameter to learn: its error is that of the mean at those masks.

@@ -60,7 +60,6 @@ def test_pixels_are_probed_as_an_embedding_is(config: ImagesConfig, data: ImageD
     head = fit_head((train / 255).astype(np.float32), labels, seed=config.seed)
     assert scores["probe_accuracy"] == pytest.approx(head.accuracy((test / 255).astype(np.float32), truth), abs=0.01)
     assert scores["probe_accuracy"] > 0.8
-    assert baseline_scores(config, "pixels", data, probe="logistic")["probe_accuracy"] > 0.9
 
 
 def test_the_mean_image_is_the_prediction(config: ImagesConfig, data: ImageData) -> None:
@@ -97,10 +96,9 @@ def test_axes_are_those_of_scikit_learn_and_always_the_same(data: ImageData, mon
     expected = PCA(5, svd_solver="full").fit(flat(data.splits.train)).components_.T
     found = fit_components(data.train, 5).axes.numpy()
     np.testing.assert_allclose(np.abs(expected.T @ found), np.eye(5), atol=1e-3)
-    assert (found[np.abs(found).argmax(axis=0), np.arange(5)] > 0).all()
     monkeypatch.setattr(baselines, "_BASELINE_BATCH", 100)
     np.testing.assert_allclose(fit_components(data.train, 5).axes.numpy(), found, atol=1e-4)
-    monkeypatch.setattr(baselines, "_MAX_COVARIANCE", 63)  # of 64 pixels: by a sample of 63 images
+    monkeypatch.setattr(baselines, "_SAMPLE_BYTES", 63 * 64 * 4)  # a sample of 63 images
     sampled = fit_components(data.train, 5).axes.numpy()
     np.testing.assert_allclose(sampled.T @ sampled, np.eye(5), atol=1e-4)
     np.testing.assert_array_equal(fit_components(data.train, 5).axes.numpy(), sampled)

@@ -12,8 +12,6 @@ from tests.images.reading import memory_of
 
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
-from r2mae.images.batches import load_data
-from r2mae.images.config import ImagesConfig
 from r2mae.images.data import check_source, held_out_rows, load_images, load_splits
 from r2mae.images.sets import SETS
 
@@ -282,14 +280,3 @@ def test_loading_images_does_not_import_torch(npz):
     )
     done = subprocess.run([sys.executable, "-c", code, str(npz)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_fraction_of_test_images_without_effect_is_told(tmp_path, caplog):
-    pixels = np.zeros((4, 2, 2), np.uint8)
-    np.savez(tmp_path / "both.npz", images=pixels, test_images=pixels)
-    np.savez(tmp_path / "one.npz", images=pixels)
-    for name in ("both", "one"):
-        for fraction in (0.2, 0.5):
-            load_data(ImagesConfig.make(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction))
-    told = f"test_fraction 0.5 has no effect: {tmp_path / 'both.npz'} has an official test part"
-    assert caplog.messages == [told]

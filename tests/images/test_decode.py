@@ -9,7 +9,6 @@ from PIL import Image, ImageOps
 from tests.images.reading import read_folder
 
 from r2mae.errors import UserError, warn_once
-from r2mae.images.config import ImagesConfig
 from r2mae.images.files import Cache, Reading
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 4, 3), np.uint8)
@@ -68,17 +67,6 @@ def test_a_palette_and_black_and_white_among_colours_become_rgb(folder: Path) ->
 def test_below_transparency_the_colours_stay(folder: Path) -> None:
     Image.fromarray(np.concatenate([PIXELS, np.zeros_like(PIXELS[..., :1])], axis=2)).save(folder / "0.png")
     np.testing.assert_array_equal(everything(folder)[0], PIXELS)
-
-
-def test_draft_makes_large_jpegs_small_about_as_well(folder: Path) -> None:
-    ramp = np.linspace(0, 255, 256)
-    large = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None], 128.0), axis=-1).astype(np.uint8)
-    Image.fromarray(large).save(folder / "0.jpg", quality=95)
-    whole, drafted = (everything(folder, Reading(resize=20, draft=draft)).astype(int) for draft in (False, True))
-    assert drafted.shape == whole.shape == (1, 20, 20, 3)
-    assert np.abs(whole - drafted).max() <= 4
-    with pytest.raises(UserError, match=r"draft needs --resize N: add it"):
-        ImagesConfig.make(data=str(folder), draft=True)
 
 
 def broken(folder: Path) -> list[str]:

@@ -77,9 +77,6 @@ def test_scores(config: ImagesConfig, data: ImageData) -> None:
     assert scores["masked_mse"] == pytest.approx(np.mean([scores[f"masked_mse_{ratio:g}"] for ratio in RATIOS]))
     assert 1 <= scores["effective_rank"] <= 16
     assert scores["spectral_entropy"] == pytest.approx(np.log(scores["effective_rank"]))
-    logistic = evaluate(config, task, model, data, probe="logistic")
-    assert logistic["probe_accuracy"] > 0.5
-    assert logistic["clean_mse"] == scores["clean_mse"]
 
 
 def test_reconstruction_errors_are_means_over_pixels(data: ImageData) -> None:
@@ -121,7 +118,7 @@ def test_images_without_labels_have_no_probe(tmp_path: Path) -> None:
 def test_another_size_is_refused(data: ImageData) -> None:
     task, model = build(data)
     other = type(data.splits.test)("other", np.zeros((3, 9, 9, 1), dtype=np.uint8))
-    with pytest.raises(UserError, match=r"9 x 9 x 1 \(81 values\), and the model takes 64"):
+    with pytest.raises(UserError, match=r"9 x 9 x 1, and the model takes 64 values"):
         embed_set(task, model, other)
 
 

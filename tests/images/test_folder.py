@@ -233,8 +233,8 @@ def test_more_than_eight_bits_are_refused(folder):
 def test_what_does_not_fit_is_refused_before_it_is_decoded(folder):
     picture(folder / "0.png", size=(100, 100))
     (folder / "0.png").write_bytes((folder / "0.png").read_bytes()[:200])  # decoding it would fail
-    refused(r"GB of memory.*--resize N.*--cache mmap.*--cache none", folder, limit=29_999)
-    refused(r"smaller --resize than 90", folder, limit=20_000, resize=90)
+    refused(r"GB of memory.*smaller --resize.*--cache mmap.*--cache none", folder, limit=29_999)
+    refused(r"give a smaller --resize", folder, limit=20_000, resize=90)
 
 
 def test_empty_folders(folder):

@@ -42,7 +42,6 @@ from r2mae.training.folder import read_yaml as read_config
         ({"patience": 3}, "add --validation"),
         ({"validate_every": 3}, "add --validation"),
         ({"hidden": 0}, "hidden must be 1 or more"),
-        ({"test_fraction": 0.0}, "test_fraction must be above 0 and below 1"),
         ({"seed": 2**63}, "seed must be 0 to"),
         ({"warmup": 1.0}, "warmup must be 0 or more and below 1"),
         ({"ema": 1.0}, "ema must be above 0 and below 1"),
@@ -149,8 +148,6 @@ def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) ->
     bare, default = ImagesConfig.make(data="digits", norm="layer"), ImagesConfig.make(data="digits")
     assert "bn_statistics" in default.measurement_settings()
     assert bare.measurement_settings() == {"finetune_epochs": 0.0}
-    tuned = bare.replace(finetune_epochs=2).measurement_settings()
-    assert tuned == {"finetune_epochs": 2.0, "finetune_recipe": "short"}
     assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {}
     folder = RunFolder(tmp_path)
     own = bare.measurement_settings()

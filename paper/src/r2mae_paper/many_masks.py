@@ -78,7 +78,7 @@ def rows_of_set(name: str, size: Size) -> Rows:
         x = load_matrix(name, max_features=size.features).values
     else:
         data, _, side = name.partition("-x")
-        images = load_images(data, resize=int(side) if side else None, advised=False)[0].images
+        images = load_images(data, resize=int(side) if side else None)[0].images
         x = np.asarray(images, dtype=np.float64).reshape(len(images), -1) / 255
     x = x[permutation(Key.root(0).fold("rows"), len(x))[:most]]
     count = len(x) * 4 // 5 // size.batch * size.batch

@@ -244,7 +244,7 @@ def runs_of_unets(size: Size, out: Path) -> list[SweepRun]:
     data = faces(size.data)
     if size.faces and not size.data:
         data = str(first_faces(size.faces, out.absolute() / f"faces-{size.faces}"))
-    base = ImagesConfig.make(data=data, resize=size.side, resize_mode="crop", scheme="fixed", bn_statistics="both")
+    base = ImagesConfig.make(data=data, resize=size.side, scheme="fixed", bn_statistics="both")
     names = [f"unet-{channels}" for channels in size.channels]
     return runs_by_ratio(base, "preset", image_presets(names, size.settings), size, out)
 
@@ -327,8 +327,7 @@ _ERRORS = ("masked_mse", "clean_mse")
 
 def runs_of_pictures(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each ratio, all with seed 0."""
-    reading: dict[str, Any] = {"resize": size.side, "resize_mode": "crop"} if size.side else {}
-    base = ImagesConfig.make(data=faces(size.data), scheme="fixed", steps=size.steps or None, **reading)
+    base = ImagesConfig.make(data=faces(size.data), scheme="fixed", steps=size.steps or None, resize=size.side or None)
     return runs_by_ratio(base, "preset", image_presets([size.preset], {}), size, out)
 
 

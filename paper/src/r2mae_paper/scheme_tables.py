@@ -203,7 +203,7 @@ _LOWER_OF_VITS = ("masked_mse", "loss_sd")
 def runs_of_vits(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each row and seed, and the baselines."""
     data = few_classes(out, size.classes) if size.classes else str(data_root() / "imagenet")
-    base = ImagesConfig.make(data=data, finetune_epochs=size.finetune_epochs)
+    base = ImagesConfig.make(data=data, model="vit-mae", finetune_epochs=size.finetune_epochs)
     rows = variants_of(base, {name: {**size.settings, **ROWS_OF_VITS[name]} for name in size.rows or ROWS_OF_VITS})
     plain = rows[0].config.replace(finetune_epochs=0.0)
     return runs_of([*rows, *variants_of(plain, {}, ("pixels", "pca"))], range(size.seeds), out)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         unpatchify,
     )
     from r2mae.images.task import PixelTask
-    from r2mae.masking.masks import element_mask, patch_mask
 
 __all__ = [
     "DOMAIN",
@@ -31,12 +30,10 @@ __all__ = [
     "PixelTask",
     "Splits",
     "VisionTransformerMAE",
-    "element_mask",
     "load_images",
     "load_splits",
     "normalised",
     "patch_loss",
-    "patch_mask",
     "patchify",
     "restore",
     "standardised",

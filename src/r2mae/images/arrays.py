@@ -6,7 +6,6 @@ Nothing is unpickled. What a file declares is compared with the memory limit bef
 import errno
 import math
 import os
-import sys
 import warnings
 import zipfile
 from abc import ABC, abstractmethod
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from r2mae.cores import gigabytes
+from r2mae.cores import available_memory, gigabytes
 from r2mae.errors import UserError
 
 CHUNK_BYTES = 1 << 26  # of images in memory at a time where all of a set are read
@@ -59,26 +58,20 @@ AnyImages = UInt8[np.ndarray, "_ _ _ _"] | Float32[np.ndarray, "_ _ _ _"] | Stor
 
 
 class NpyImages(StoredImages):
-    """Images in a .npy file of uint8 or float32 in C order, read one by one.
+    """Images in a .npy file of uint8 or float32 in C order.
 
-    A memory map of it would be faster, but what was read of that counts as memory of the process.
+    It is mapped for each batch anew, as what was read of a map counts as memory of the process.
     """
 
     def __init__(self, path: Path) -> None:
-        whole = np.lib.format.open_memmap(path, mode="r")
-        self.path, self.offset = path, whole.offset
+        whole = np.load(path, mmap_mode="r", allow_pickle=False)
+        self.path = path
         super().__init__((*whole.shape[1:], 1)[:3], np.arange(len(whole)), whole.dtype)
 
     def read(self, rows: Int64[np.ndarray, " batch"]) -> np.ndarray:
         """Read images by their rows in the file."""
-        images = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        size = math.prod(self.shape[1:]) * self.dtype.itemsize
-        with self.path.open("rb", buffering=0) as file:
-            for image, start in zip(images, (self.offset + rows * size).tolist(), strict=True):
-                file.seek(start)
-                if file.readinto(image) != size:
-                    raise UserError(f"{self.path}: has become shorter since the run began: save it again")
-        return images
+        with reading(self.path, ".npy file", "it has changed since the run began: save it again"):
+            return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[rows]).reshape(-1, *self.shape[1:])
 
 
 def pick(images: AnyImages, rows: Int64[np.ndarray, " picked"] | slice) -> AnyImages:
@@ -203,17 +196,10 @@ def _checked_labels(part: Part, count: int) -> np.ndarray | None:
         return None
     if labels.shape != (count,):
         raise UserError(f"{part.place}: labels of shape {labels.shape}, expected ({count},): one label an image")
-    if labels.dtype.kind in "US":
-        try:
-            words = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
-        except ValueError as error:
-            raise UserError(f"{part.place}: labels are no text ({error}): save them as integers or text") from error
-        points = np.dtype(np.uint32).newbyteorder(words.dtype.byteorder)
-        if words.size and words.itemsize and np.ascontiguousarray(words).view(points).max() > sys.maxunicode:
-            raise UserError(f"{part.place}: labels are no text: is the file damaged?")
-        return words
+    if labels.dtype.kind == "U":
+        return labels
     if labels.dtype.kind not in "iu":
-        raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or strings")
+        raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or text")
     labels = labels.astype(np.int64)
     if labels.size and labels.min() < 0:
         first = int(np.argmax(labels < 0))
@@ -238,14 +224,8 @@ class BrokenFileError(UserError):
 
 
 def memory_limit() -> int:
-    """Return half of the memory of this machine or container, shared by the processes of a run on it, in bytes."""
-    sizes = [2**33]  # if the system does not report it
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    container = Path("/sys/fs/cgroup/memory.max")
-    if container.is_file() and (text := container.read_text().strip()).isdigit():
-        sizes.append(int(text))
-    return min(sizes) // 2 // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # torchrun's number of processes
+    """Return half of the free memory (8 GiB if unknown), shared by the processes of a run on it, in bytes."""
+    return (available_memory() or 8 << 30) // 2 // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # torchrun's processes
 
 
 def fits_memory(size: int) -> bool:
@@ -331,6 +311,8 @@ def _npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
         array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
         if stream.read(1):
             raise ValueError(f"bytes follow the array `{name}` of shape {array.shape}")
+    if array.dtype.kind == "U":
+        array.tolist()  # refuses what is no character
     return array
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.images.arrays import AnyImages, in_chunks
-from r2mae.images.augment import crop_flip
+from r2mae.images.augment import changed
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.masking.keys import Key, permutation
@@ -30,9 +30,6 @@ class ImageBatches(Batches):
         self.rows = np.arange(len(images)) if rows is None else rows
         self.augment = augment
 
-    def __repr__(self) -> str:
-        return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
-
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self.rows)
@@ -43,11 +40,11 @@ class ImageBatches(Batches):
         return ImageBatches(self.images, self.rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Tensor:
-        """Return these images, shape (batch, height, width, channels), in the array's type, or augmented as floats."""
-        images = torch.from_numpy(self.images.take(self.rows[np.asarray(indices)], axis=0))
+        """Return these images, shape (batch, height, width, channels), in the array's type, or augmented as bytes."""
+        rows = self.rows[np.asarray(indices)]
         if self.augment == "none":
-            return images
-        return crop_flip(images, key.fold("augment"))
+            return torch.from_numpy(self.images.take(rows, axis=0))
+        return torch.from_numpy(changed(self.images, rows, key.fold("augment")))
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,12 @@ class ImageData(Data):
 
 def reading_of(config: RunConfig) -> dict[str, Any]:
     """Return how a configuration says that images are read, as fields of :class:`r2mae.images.files.Reading`."""
-    data = {name: getattr(config.data, name) for name in ("resize", "resize_mode", "skip_broken", "draft")}
-    return {**data, "cache": config["cache"]}
+    return {name: config[name] for name in ("resize", "skip_broken", "cache")}
 
 
 def load_data(config: ImagesConfig) -> ImageData:
     """Read the images of a run and split them; the split depends on the seed alone."""
-    fraction, reading = config.data.test_fraction, reading_of(config)
-    splits = load_splits(config.data.source, test_fraction=fraction, seed=config.seed, **reading)
+    splits = load_splits(config.data.source, seed=config.seed, **reading_of(config))
     images = splits.train.images
     if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data.source}: masking needs images of two pixels or more")

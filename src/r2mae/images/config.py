@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.fields import NonNegative, PartialFraction, Range, Size
-from r2mae.images.models import FINETUNABLE, MODELS, MLPSettings
+from r2mae.images.models import MODELS, VIT, MLPSettings
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config import (
     DataConfig,
@@ -21,8 +21,6 @@ from r2mae.training.config import (
 )
 from r2mae.training.folder import RunFolder
 
-_Own = TypeVar("_Own", bound="ImagesConfig")
-_WARMUP_EPOCHS, _WARMUP_SHARE = 5.0, 0.1  # MAE's, and the largest share of a short run (ours)
 _PositiveFraction = Annotated[float, Range(above=0, most=1)]
 _Alpha = Annotated[float, Range(0, 1000)]
 
@@ -34,34 +32,18 @@ class ImagesDataConfig(DataConfig):
     Parameters
     ----------
     resize : int, optional
-        Resize images to this many pixels a side; required if a folder holds several sizes.
-    resize_mode : {"squash", "crop"}
-        How --resize treats images that are not square: squash them, or crop the longer side at both ends.
-    test_fraction : float
-        Fraction of the images that are test images, for a set without an official test part.
+        Resize images to this many pixels a side; required if a folder holds several sizes. Of images that are not
+        square the longer side is cropped at both ends.
     augment : {"none", "crop-flip"}
         Train on the images as they are, or on random resized crops (0.2 to 1 of the area, bicubic), half of them
-        flipped. Validation, evaluation and embedding use no augmentation.
-    draft : bool
-        Let the JPEG decoder reduce large images by 2, 4 or 8 before --resize: several times as fast, with slightly
-        different pixels.
+        flipped, in 256 levels. Validation, evaluation and embedding use no augmentation.
     skip_broken : bool
         Skip image files that cannot be decoded, with their number in a note, instead of refusing the set.
     """
 
     resize: Size | None = None
-    resize_mode: Literal["squash", "crop"] = "squash"
-    test_fraction: Annotated[float, Range(above=0, below=1)] = 0.2
     augment: Literal["none", "crop-flip"] = "none"
-    draft: bool = False
     skip_broken: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resize_mode != "squash" and self.resize is None:
-            raise UserError("resize_mode needs --resize N: add it, or omit resize_mode")
-        if self.draft and self.resize is None:
-            raise UserError("draft needs --resize N: add it, or omit draft")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,19 +87,10 @@ class ImagesEvaluationConfig(EvaluationConfig):
         as in the paper (no); with both, scores are measured in both ways.
     finetune_epochs : float
         Also evaluate a finished model by fine-tuning on the labels for this many epochs; 0 for no fine-tuning.
-    finetune_recipe : {"short", "mae"}
-        Batches of 256 images or fewer and crops of the kept images, or as in MAE batches of 1,024 and crops of the
-        original images.
     """
 
     bn_statistics: Literal["yes", "no", "both"] = "yes"
     finetune_epochs: NonNegative = 0.0
-    finetune_recipe: Literal["short", "mae"] = "short"
-
-    @property
-    def idle(self) -> tuple[str, ...]:
-        """The recipe, without fine-tuning."""
-        return () if self.finetune_epochs else ("finetune_recipe",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,27 +122,12 @@ class ImagesConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.init is not None:
-            if not self.model.exchanged:
-                known = "for models that other libraries have (vit-mae)"
+            if self.model.name != VIT:
+                known = f"for the model that other libraries have ({VIT})"
                 raise UserError(f"init is {known}, not for {self.model.name!r}: omit it")
             object.__setattr__(self, "init", str(Path(self.init).absolute()))  # for use from any folder
-        if self.evaluation.finetune_epochs and self.model.name not in FINETUNABLE:
-            names = " and ".join(FINETUNABLE)
-            raise UserError(f"finetune_epochs is for the models {names}: omit it with {self.model.name}")
-
-    def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse a recipe without fine-tuning."""
-        super().check_given(given)
-        for name in self.evaluation.idle:
-            if name in given:
-                raise UserError(f"{name} is for fine-tuning: add --finetune-epochs N, or omit it")
-
-    @classmethod
-    def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from plain types; a configuration of fine-tuning, which has the field `run`, raises a UserError."""
-        if "run" in values:
-            raise UserError(f"{source} is of a fine-tuning run: name a run of pretraining, or another --out")
-        return super().from_dict(values, source=source)
+        if self.evaluation.finetune_epochs and self.model.name != VIT:
+            raise UserError(f"finetune_epochs is for the model {VIT}: omit it with {self.model.name}")
 
     def measured_in_words(self) -> str:
         """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""
@@ -189,8 +147,6 @@ class FinetuneConfig(RunConfig):
         Folder of the pretrained run.
     weights : str
         First digits of the SHA-256 of its weights, so that a run never resumes from other weights.
-    pool : {"mean", "class"}
-        For models with a class token: classify the mean over patches, or the class token.
     layer_decay : float
         Factor on the learning rate from each layer to the one below it.
     drop_path : float
@@ -201,7 +157,7 @@ class FinetuneConfig(RunConfig):
         Smallest fraction of an image in a random crop; 1 for no crops.
     crop_from : {"resized", "original"}
         Cut random crops from images of the size that is kept, or from the original files, which are then decoded for
-        every batch (as in MAE).
+        every batch (as in MAE). Of arrays both are the same.
     flip : bool
         Flip half of the images left to right.
     randaugment : float
@@ -219,7 +175,7 @@ class FinetuneConfig(RunConfig):
 
     domain: ClassVar[str] = "images"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
-    common_fields: ClassVar[tuple[str, ...]] = ("pool", "base_lr", "resize")
+    common_fields: ClassVar[tuple[str, ...]] = ("base_lr", "resize")
     hides: ClassVar[bool] = False
     omitted: ClassVar[frozenset[str]] = frozenset(
         {"preset", "model", "task", "scheme", "evaluation", "augment", "strategy"}
@@ -227,10 +183,9 @@ class FinetuneConfig(RunConfig):
 
     run: str = ""
     weights: str = ""
-    pool: Literal["mean", "class"] = "mean"
     layer_decay: _PositiveFraction = 0.75
     drop_path: PartialFraction = 0.1
-    min_lr: NonNegative = 0.0
+    min_lr: NonNegative = 1e-6
     crop: _PositiveFraction = 0.08
     crop_from: Literal["resized", "original"] = "resized"
     flip: bool = True
@@ -247,7 +202,7 @@ class FinetuneConfig(RunConfig):
         batch_size=256,
         base_lr=1e-3,
         schedule="cosine",
-        warmup_epochs=5.0,
+        warmup=0.05,
         weight_decay=0.05,
     )
     machine: ImagesMachineConfig = ImagesMachineConfig()
@@ -257,10 +212,6 @@ class FinetuneConfig(RunConfig):
         if self.min_lr >= self.optimizer.peak_lr:
             peak = self.optimizer.peak_lr
             raise UserError(f"min_lr must be below the learning rate {peak:g}, not {self.min_lr}")
-        if self.crop_from == "original" and self.crop == 1:
-            raise UserError("crop_from original needs random crops: omit it, or give a crop below 1")
-        if self.crop_from == "original" and self.data.resize is None:
-            raise UserError("crop_from original needs --resize N, the size of the crops: add it")
         if (self.mixup or self.cutmix) and self.micro_batch % 2:
             raise UserError(
                 f"mixup and cutmix mix pairs of images, and a micro-batch has {self.micro_batch}: make batch_size "
@@ -272,28 +223,29 @@ class FinetuneConfig(RunConfig):
         """`run`, the path of the pretrained run, if `weights` identifies it."""
         return super().idle_fields | ({"run"} if self.weights else frozenset())
 
+    @property
+    def crops_files(self) -> bool:
+        """Whether crops are cut from files, which are larger than the images that are kept."""
+        return self.crop_from == "original" and self.crop < 1 and self.data.resize is not None
+
     def measured_in_words(self) -> str:
         """Return, as a sentence, what was trained."""
         return "Fine-tuned with all layers."
 
 
-def recipe(architecture: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults for a pretrained model: fields of :class:`FinetuneConfig` by name.
+def recipe(width: int) -> dict[str, Any]:
+    """Return the defaults for a vision transformer of this width: fields of :class:`FinetuneConfig` by name.
 
-    They are those of MAE's published commands, which differ from Table 9 of its paper; of models that MAE lacks, ours.
+    They are those of MAE's published commands, which differ from Table 9 of its paper; of smaller models, which MAE
+    lacks, ours: batches of 256 images, and crops of the images that are kept.
     """
-    if architecture["model"] != "vit-mae":
-        return {"layer_decay": 1.0, "drop_path": 0.0}
-    width = int(architecture["width"])
-    # Smallest width, base rate, decay over layers, epochs, drop path: ViT-H, ViT-L, ViT-B, and smaller ones (ours).
+    if width < 768:
+        return {}
+    # Smallest width, base rate, decay over layers, epochs, drop path: ViT-H, ViT-L, ViT-B.
     sizes = ((1280, 1e-3, 0.75, 50.0, 0.3), (1024, 1e-3, 0.75, 50.0, 0.2), (768, 5e-4, 0.65, 100.0, 0.1))
-    _, rate, decay, epochs, drop = next((one for one in sizes if width >= one[0]), (0, 1e-3, 0.75, 100.0, 0.1))
-    return {"base_lr": rate, "layer_decay": decay, "epochs": epochs, "drop_path": drop, "min_lr": 1e-6}
-
-
-def warmup_epochs(epochs: float) -> float:
-    """Return the epochs of warm-up: MAE's 5, in short runs a tenth."""
-    return min(_WARMUP_EPOCHS, _WARMUP_SHARE * epochs)
+    _, rate, decay, epochs, drop = next(one for one in sizes if width >= one[0])
+    own = {"base_lr": rate, "layer_decay": decay, "epochs": epochs, "drop_path": drop}
+    return {**own, "batch_size": 1024, "accumulate": 16, "crop_from": "original"}
 
 
 def weights_of(run: str | Path) -> str:

@@ -23,7 +23,6 @@ from r2mae.masking.keys import Key, permutation
 
 __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
 
-TEST_FRACTION = 0.2
 _FILES = (".npy", ".npz", *files.ARCHIVES)
 _PATHS = "the path of a folder of images, a .tar, a .npy or a .npz"
 
@@ -52,7 +51,7 @@ def load_images(source: str | Path, **reading: Any) -> Parts:
         (:mod:`~r2mae.images.folders`); an archive of images, a .npy or a .npz (:mod:`~r2mae.images.arrays`). A name
         takes precedence over a path of that name, with a line; ``./name`` is the path.
     **reading
-        Fields of :class:`r2mae.images.files.Reading`. `cache`, `skip_broken` and `draft` have no effect on arrays.
+        Fields of :class:`r2mae.images.files.Reading`. `cache` and `skip_broken` have no effect on arrays.
     """
     path, how = Path(source).expanduser(), Reading(**reading)
     if isinstance(source, str) and source in SETS:
@@ -70,18 +69,16 @@ def load_images(source: str | Path, **reading: Any) -> Parts:
     return Parts(train, *others)
 
 
-def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, seed: int = 0, **reading: Any) -> Splits:
+def load_splits(source: str | Path, *, test_fraction: float = 0.2, seed: int = 0, **reading: Any) -> Splits:
     """Load a set (:func:`load_images`) and its official split, or a random one if it has none.
 
-    `test_fraction`, between 0 and 1, has no effect on an official split, which a line says. The random split is a pure
-    function of seed and labels (:func:`held_out_rows`).
+    `test_fraction`, between 0 and 1, has no effect on an official split. The random split is a pure function of seed
+    and labels (:func:`held_out_rows`).
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
     whole, test, validation = load_images(source, **reading)
     if test is not None:
-        if test_fraction != TEST_FRACTION:
-            warn(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
         return Splits(whole, test, validation)
     rows = held_out_rows(len(whole), whole.labels, test_fraction, seed)
     if not len(rows):
@@ -152,18 +149,15 @@ def _read_folder(path: Path, how: Reading) -> Parts:
     name, folder = path.resolve().name, files.list_folder(path)
     while not folder.direct() and len(inside := folder.folders()) == 1:  # as archives unpack to
         (folder,) = inside.values()
-    archives = [Path(folder.place, one) for one in folder.direct() if is_archive(one)]
+    archives = [one for one in folder.direct() if is_archive(one)]
     if not archives or folder.images():
         return _read_listing(name, folder, how)
-    shards = [archive for archive in archives if folders.is_numbered(archive.name)]
-    if len(shards) > 1:
-        others = folder.files.keys() - {shard.name for shard in shards}
-        folders.log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
-        return folders.read_shards(name, shards, how)
-    if len(archives) > 1:
-        names = files.listed([archive.name for archive in archives])
-        raise UserError(f"{path}: holds several archives ({names}): give the one that is meant")
-    return _read_archive(name, archives[0], how, folder.files if folders.find_tables(folder) else {})
+    shards = [Path(folder.place, one) for one in archives if folders.is_numbered(one)]
+    if len(shards) < 2:
+        raise UserError(f"{path}: holds archives ({files.listed(archives)}) and no images: give the one that is meant")
+    others = folder.files.keys() - {shard.name for shard in shards}
+    folders.log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
+    return folders.read_shards(name, shards, how)
 
 
 def _read_file(path: Path, how: Reading) -> Parts:
@@ -228,7 +222,7 @@ def _resized(source: str | Path, part: ImageSet, how: Reading) -> ImageSet:
         for image in chunk:
             for channel in range(shape[3]):
                 plane = Image.fromarray(np.ascontiguousarray(image[..., channel]))
-                squares[row, ..., channel] = files.to_square(plane, side, how.resize_mode)
+                squares[row, ..., channel] = files.to_square(plane, side)
             row += 1
     if squares.dtype == np.float32:  # against rounding
         np.clip(squares, 0, 1, out=squares)

@@ -1,10 +1,10 @@
 """The domain `images`: its interface for the layers above. torch is imported only for data or models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
@@ -35,43 +35,16 @@ if TYPE_CHECKING:
     from r2mae.training.initial import Origin
 
 
-@dataclass(frozen=True)
-class Probe:
-    """The probe of the evaluation.
-
-    Parameters
-    ----------
-    probe : {"head", "logistic"}
-        The paper's probe (head), or logistic regression with cross-validated strength.
-    """
-
-    probe: Literal["head", "logistic"] = "head"
-
-
-@dataclass(frozen=True)
-class Exporting:
-    """Options of writing models for other libraries.
-
-    Parameters
-    ----------
-    encoder : bool
-        With --to transformers and mae: the encoder alone, without the decoder.
-    """
-
-    encoder: bool = False
-
-
 _FORMATS = (
     ModelFormat(
         name="transformers",
-        help="a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
+        help="a folder for ViTMAEForPreTraining and ViTModel",
         write="r2mae.images.weights:to_transformers",
-        options=Exporting,
         examples=("runs/vit --to transformers -o vit_mae",),
     ),
     ModelFormat(
         name="timm",
-        help="the encoder for timm's VisionTransformer, .safetensors or .pth",
+        help="the encoder for timm's VisionTransformer, .safetensors",
         write="r2mae.images.weights:to_timm",
         examples=("runs/vit --to timm -o vit.safetensors",),
     ),
@@ -79,8 +52,7 @@ _FORMATS = (
         name="mae",
         help="a checkpoint of the original MAE, .pth",
         write="r2mae.images.weights:to_mae",
-        options=Exporting,
-        examples=("runs/vit --to mae -o mae.pth --encoder",),
+        examples=("runs/vit --to mae -o mae.pth",),
     ),
 )
 
@@ -113,12 +85,10 @@ class ImagesDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=as_in_run(
-                ImagesEvaluationConfig, "bn_statistics", "finetune_epochs", "finetune_recipe", base=Probe
-            ),
-            examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
+            options=as_in_run(ImagesEvaluationConfig, "bn_statistics"),
+            examples=("runs/digits --data mnist --resize 8",),
         ),
-        reading=as_in_run(ImagesDataConfig, "resize", "resize_mode", "skip_broken"),
+        reading=as_in_run(ImagesDataConfig, "resize", "skip_broken"),
         embedding=Offered(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
@@ -185,7 +155,7 @@ class ImagesDomain(Domain):
         made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
         return made
 
-    evaluation_support = ("items", "kept", "progress")
+    evaluation_support = ("items", "kept")
 
     def evaluate(
         self,
@@ -194,28 +164,16 @@ class ImagesDomain(Domain):
         model: "nn.Module",
         data: "ImageData",
         *,
-        finetune_epochs: float | None = None,
-        finetune_recipe: str | None = None,
         kept: Path | None = None,
         **options: Any,
     ) -> dict[str, float]:
         """Measure a pretrained model on the test images; with fine-tuning, in a run folder next to `kept`."""
-        from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
         if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
-        asked = {"finetune_epochs": finetune_epochs, "finetune_recipe": finetune_recipe}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        config = config.with_measurement(**asked)
-        config.check_given(asked)
-        epochs = config.evaluation.finetune_epochs
-        if epochs:
-            check_classes(config.data.source, data.splits)  # before the long part
-        scores = evaluate(config, task, model, data, **options)
-        if not epochs:
-            return scores
-        return scores | finetune_scores(config, data.splits, epochs, kept, progress=options.get("progress"))
+        scores, epochs = evaluate(config, task, model, data, **options), config.evaluation.finetune_epochs
+        return scores | (finetune_scores(config, data.splits, epochs, kept) if epochs else {})
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
         """Return the accuracies of probe and neighbours, and the reconstruction errors."""
@@ -242,8 +200,8 @@ class ImagesDomain(Domain):
         """Read other images for :meth:`evaluate`, by default as the run's. The probe takes their training part."""
         from r2mae.images.task import check_images
 
-        config = _read_as(config, source, reading)
-        data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
+        config = _read_as(config, source, reading).replace(finetune_epochs=0.0)
+        data = self.load(config)
         check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
 
@@ -277,15 +235,14 @@ class ImagesDomain(Domain):
         there = _read_as(config, source, reading)
         how = reading_of(there)
         if self.fingerprint(there) == self.fingerprint(config):
-            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
+            splits = load_splits(source, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]
         else:
             found = [*load_images(source, **how)]
-        numbered = {number: part for number, part in enumerate(found) if part is not None}
-        parts = list(numbered.values())
+        parts = [part for part in found if part is not None]
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
         if len(parts) > 1:
-            arrays["split"] = np.repeat(list(numbered), [len(part) for part in parts])
+            arrays["split"] = np.repeat(range(len(parts)), [len(part) for part in parts])
         labels = [part.labels for part in parts if part.labels is not None]
         if len(labels) == len(parts):
             arrays["labels"] = np.concatenate(labels)

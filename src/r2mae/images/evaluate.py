@@ -3,29 +3,28 @@
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
 from r2mae.cores import gigabytes
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import warn_once
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.gaussian import GaussianConditionalMean
-from r2mae.evaluation.head import as_floats, fit_head
+from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
-from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.spectrum import spectrum_scores
-from r2mae.images.arrays import StoredImages, fits_memory, in_chunks
+from r2mae.images.arrays import fits_memory
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import ImageTask, PixelAutoencoder, PixelTask, scaled
+from r2mae.images.task import ImageTask, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import (
     EVALUATION_KEY,
@@ -44,12 +43,10 @@ _BATCH = 2048
 _MAX_NUMBERS = 1 << 23  # values of the images of a batch: 55 of 224 x 224; a U-Net's states are many times as large
 _EXAMPLES = 8
 _BASELINE_BATCH = 4096
-_MAX_COVARIANCE = 4096  # numbers of an image up to which the covariance is formed; and images of wider ones
-_SAMPLE_BYTES = 1 << 28  # of the images that wider axes are found on
+_SAMPLE_BYTES = 1 << 28  # of the images that principal axes are found on
 _RANK_NUMBERS = 1 << 26  # of the test part, up to which its spectrum is taken: 512 MiB in double precision
 _NOISE = 1e-6  # of the largest variance; directions below it are rounding error
 
-Probe = Literal["head", "logistic"]
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
@@ -59,15 +56,12 @@ def evaluate(
     model: _Model,
     data: ImageData,
     *,
-    probe: Probe = "head",
     bn_statistics: BnStatistics | None = None,
-    progress: Callable[[int, int], None] | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
-    The probe is the paper's (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength, whose
-    finished fits and all fits `progress` receives. With `bn_statistics`, by default the configuration's, batch
+    The probe is the paper's: a new layer, Adam, 15 epochs. With `bn_statistics`, by default the configuration's, batch
     statistics are re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at
     each ratio for the masked error. `items` records the :data:`ITEM_METRICS` of single test images.
 
@@ -85,9 +79,7 @@ def evaluate(
     def measure(re_estimated: bool, items: ItemRecorder) -> dict[str, float]:
         _identify_labels(items, data.splits)
         with re_estimated_statistics(task, model, data.train, wanted=re_estimated):
-            scores = embedding_scores(
-                partial(embed_set, task, model), data.splits, config.seed, probe=probe, progress=progress, items=items
-            )
+            scores = embedding_scores(partial(embed_set, task, model), data.splits, config.seed, items=items)
             if task.reconstructs:
                 scores["clean_mse"] = clean_mse(task, model, batches, items)
         with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
@@ -101,24 +93,22 @@ def embedding_scores(
     splits: Splits,
     seed: int,
     *,
-    probe: Probe,
-    progress: Callable[[int, int], None] | None,
     items: ItemRecorder,
     most: float = math.inf,
 ) -> dict[str, float]:
     """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks.
 
-    `embed` returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1. Above
-    `most` numbers of all embeddings of a part, neighbours and spectrum are left out.
+    `embed` returns a row for each image. Above `most` numbers of all embeddings of a part, neighbours and spectrum are
+    left out.
     """
     test, labels, attributes = embed(splits.test), splits.train.labels, splits.train.attributes
     train = embed(splits.train) if splits.has_classes or attributes is not None else test
     predicted: dict[str, np.ndarray] = {}
     scores: dict[str, float] = {}
     if labels is not None and splits.has_classes:
-        predicted["probe_accuracy"] = _probe_predictions(probe, train, labels, test, seed, progress)
+        predicted["probe_accuracy"] = fit_head(train, labels, seed=seed).predict(test).cpu().numpy()
         if train.size <= most:
-            predicted["knn_accuracy"] = knn_predict(_floats(train), labels, _floats(test))
+            predicted["knn_accuracy"] = knn_predict(train, labels, test)
     for name, found_labels in predicted.items():
         right = found_labels == splits.test.labels
         scores[name] = float(right.mean())
@@ -126,30 +116,7 @@ def embedding_scores(
     if attributes is not None and splits.test.attributes is not None:
         head = fit_attributes(train, attributes, seed=seed)
         scores |= score_attributes(head.logits(test), splits.test.attributes, attributes)
-    return scores | (spectrum_scores(_floats(test)) if test.size <= most else {})
-
-
-def _probe_predictions(
-    probe: Probe,
-    train: np.ndarray,
-    labels: Int[np.ndarray, " n"],
-    test: np.ndarray,
-    seed: int,
-    progress: Callable[[int, int], None] | None,
-) -> Int[np.ndarray, " m"]:
-    """Fit a probe on embeddings of training images, and return its predictions for test images."""
-    if probe == "head":
-        return fit_head(train, labels, seed=seed).predict(test).cpu().numpy()
-    smallest = int(np.bincount(labels)[np.unique(labels)].min())
-    if smallest < 2:
-        raise UserError("the logistic probe needs two training images of every class: use --probe head")
-    fitted = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(_floats(train), labels, progress=progress)
-    return np.asarray(fitted.predict(_floats(test)))
-
-
-def _floats(features: np.ndarray) -> Float32[np.ndarray, "n d"]:
-    """Return bytes as floats from 0 to 1, and floats unchanged."""
-    return as_floats(torch.from_numpy(features)).numpy() if features.dtype == np.uint8 else features
+    return scores | (spectrum_scores(test) if test.size <= most else {})
 
 
 def in_batches(images: ImageBatches, most: int = _BATCH, device: Any = "cpu") -> Iterator[tuple[slice, Tensor]]:
@@ -244,8 +211,6 @@ def baseline_scores(
     name: str,
     data: ImageData,
     *,
-    probe: Probe = "head",
-    progress: Callable[[int, int], None] | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Score a baseline as :func:`evaluate` scores a model, as far as its scores apply.
@@ -257,17 +222,14 @@ def baseline_scores(
     items = items or ItemRecorder()
     _identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
-    options: dict[str, Any] = {"probe": probe, "progress": progress, "items": items}
     if name == "pixels":
         read_all(items.recording(test))
-        both = data.splits.train.images, data.splits.test.images
-        stored = [images for images in both if not isinstance(images, np.ndarray)]
-        size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
+        size = 4 * (data.splits.train.images.size + data.splits.test.images.size)
         if not fits_memory(size):
             warn_once(f"pixels: not measured, since {gigabytes(size)} of images do not fit into memory")
             return {}
-        return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
-    together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
+        return embedding_scores(_flat_pixels, data.splits, config.seed, items=items, most=_RANK_NUMBERS)
+    together = data.splits.train.shape[2] if config.model.shares_colours else 1
     if name == "gaussian":
         size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
         if not fits_memory(size):
@@ -285,7 +247,7 @@ def baseline_scores(
         read_all(items.recording(test))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
-    return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, **options)
+    return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, items=items)
 
 
 class _GaussianImages(nn.Module):
@@ -305,7 +267,7 @@ class _GaussianImages(nn.Module):
         return torch.from_numpy(filled.astype(np.float32)), flat
 
 
-class Components(PixelAutoencoder):
+class Components(nn.Module):
     """Principal components, orthonormal axes by falling variance, as an autoencoder; without an axis the mean image."""
 
     def __init__(self, mean: Float32[np.ndarray, " pixels"], axes: Float32[np.ndarray, "pixels components"]) -> None:
@@ -327,51 +289,31 @@ class Components(PixelAutoencoder):
 
 
 def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> Components:
-    """Compute the mean of images, and as many principal axes, or all along which they vary, in batches.
+    """Compute the mean of images, and as many principal axes, or all along which they vary.
 
-    Images of more than 4,096 numbers give their axes by a sample of at most 4,096 images, drawn by the seed.
+    The axes are those of a sample, drawn by the seed, of as many images as fit into 256 MiB, or of all.
     """
+    from sklearn.decomposition import PCA
+
     everything = np.arange(len(images))
     total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images, everything)), np.float64(0))
     mean: np.ndarray = np.asarray(total / len(images), dtype=np.float32)
     pixels = len(mean)
     if not components:
         return Components(mean, np.zeros((pixels, 0), np.float32))
-    if pixels <= _MAX_COVARIANCE:
-        centred = (part - mean for part in _float_batches(images, everything))
-        axes = _leading_eigenvectors(sum((part.T @ part for part in centred), np.zeros((pixels, pixels))), components)
-    else:
-        most = min(_MAX_COVARIANCE, max(2, _SAMPLE_BYTES // (4 * pixels)))
-        rows = np.sort(permutation(Key.root(seed).fold("principal axes"), len(images))[:most])
-        sample = np.concatenate(list(_float_batches(images, rows)))
-        sample -= sample.mean(axis=0)
-        # The shorter side: axes of the images' inner products, brought back to pixels.
-        axes = sample.T @ _leading_eigenvectors((sample @ sample.T).astype(np.float64), components)
-        axes /= np.linalg.norm(axes, axis=0)
-    if axes.size:  # libraries differ in sign: the largest entry of every axis is positive
-        axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    return Components(mean, np.ascontiguousarray(axes, dtype=np.float32))
+    rows = permutation(Key.root(seed).fold("principal axes"), len(images))[: max(2, _SAMPLE_BYTES // (4 * pixels))]
+    sample = np.concatenate(list(_float_batches(images, np.sort(rows))))
+    with np.errstate(divide="ignore", invalid="ignore"):  # of equal images, or a single one
+        fitted = PCA(min(components, *sample.shape), random_state=seed).fit(sample)
+    varying = fitted.explained_variance_ > _NOISE * fitted.explained_variance_[0]
+    return Components(mean, np.ascontiguousarray(fitted.components_[varying].T, dtype=np.float32))
 
 
-def _flat_pixels(images: ImageSet) -> np.ndarray:
-    """Return the pixels of all images; bytes stay bytes, as a float copy would be four times as large."""
-    if isinstance(images.images, StoredImages):
-        return np.concatenate([chunk.reshape(len(chunk), -1) for chunk in in_chunks(images.images)])
-    return images.images.reshape(len(images), -1)
+def _flat_pixels(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
+    return np.concatenate(list(_float_batches(ImageBatches(images.images), np.arange(len(images)))))
 
 
 def _float_batches(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
     """Yield images as floats, in batches."""
     for first in range(0, len(rows), _BASELINE_BATCH):
         yield scaled(images.batch(rows[first : first + _BASELINE_BATCH], EVALUATION_KEY.rows(first))).flatten(1).numpy()
-
-
-def _leading_eigenvectors(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarray, "n count"]:
-    """Return the eigenvectors of the largest eigenvalues in descending order, without those below rounding error."""
-    from scipy.linalg import eigh
-
-    size = len(symmetric)
-    values, vectors = eigh(symmetric, subset_by_index=[max(size - count, 0), size - 1], check_finite=False)
-    kept = (values > _NOISE * values[-1]) & (values > 0)
-    found: np.ndarray = vectors[:, kept][:, ::-1]
-    return found

@@ -158,25 +158,19 @@ def read_tar(path: Path) -> Iterator[File]:
     """
     plain, held = path.name.lower().endswith(".tar"), 0
     with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*", tarinfo=_Entry) as archive:
-        number, last = 0, None
-        try:
-            for last in archive:
-                number += 1
-                _check_member(path, last)
-                content: bytes | tuple[int, int] = (last.offset_data, last.size)
-                if not plain:
-                    wanted = last.isreg() and last.name.lower().endswith((*SUFFIXES, *TABLES))
-                    held += last.size * wanted
-                    arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
-                    stream = archive.extractfile(last) if wanted else None
-                    content = b"" if stream is None else stream.read()
-                yield File(str(path), last.name + "/" * last.isdir(), content)
-            while archive.fileobj is not None and (piece := archive.fileobj.read(1 << 20)):
-                if piece.strip(b"\0"):
-                    raise EOFError("more follows its end marker, as where archives were joined by cat")
-        except (EOFError, tarfile.TarError) as error:
-            place = "" if last is None else f", in or after its member {number:,}, {last.name}"
-            raise EOFError(f"{error}{place}") from error
+        for member in archive:
+            _check_member(path, member)
+            content: bytes | tuple[int, int] = (member.offset_data, member.size)
+            if not plain:
+                wanted = member.isreg() and member.name.lower().endswith((*SUFFIXES, *TABLES))
+                held += member.size * wanted
+                arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
+                stream = archive.extractfile(member) if wanted else None
+                content = b"" if stream is None else stream.read()
+            yield File(str(path), member.name + "/" * member.isdir(), content)
+        while archive.fileobj is not None and (piece := archive.fileobj.read(1 << 20)):
+            if piece.strip(b"\0"):
+                raise EOFError("more follows its end marker, as where archives were joined by cat")
 
 
 class _Entry(tarfile.TarInfo):
@@ -233,7 +227,6 @@ def stamp(files: Iterable[File]) -> str:
 
 
 Cache = Literal["auto", "memory", "mmap", "none"]
-ResizeMode = Literal["squash", "crop"]
 Shape = tuple[int, int, int]
 
 # An explicit list, so that no file reaches a decoder that starts programs (EPS).
@@ -242,7 +235,7 @@ _GREY = frozenset({"1", "L", "LA", "La"})
 _DEEP_MODES = ("I", "F")  # 16- and 32-bit greyscale; PIL would clip them at 255
 BLOCK = 64  # files of one job of the pool
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
-_FORMAT = 3  # of the files in the cache folder
+_FORMAT = 4  # of the files in the cache folder
 _LONG = 20_000  # images whose decoding is worth a progress bar
 _TURNS = {  # by the orientation in EXIF; Pillow's exif_transpose also writes the EXIF again, which fails on odd ones
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -262,18 +255,13 @@ class Reading:
 
     Parameters
     ----------
-    resize, resize_mode, skip_broken, draft, cache
+    resize, skip_broken, cache
         As the options of these names (:mod:`r2mae.images.config`).
-    advised : bool
-        Whether error messages may suggest the options --resize, --cache and --skip-broken.
     """
 
     resize: int | None = None
-    resize_mode: ResizeMode = "squash"
     cache: Cache = "memory"
     skip_broken: bool = False
-    draft: bool = False
-    advised: bool = True
 
     def __post_init__(self) -> None:
         if self.resize is not None and self.resize < 1:
@@ -387,24 +375,18 @@ def headers_of(files: Sequence[File]) -> tuple[Int64[np.ndarray, "n 3"], dict[in
 def decode(file: File, shape: tuple[int, ...], how: Reading) -> UInt8[np.ndarray, "height width channels"]:
     """Decode an image: upright, greyscale or RGB, without transparency, and resized."""
     with _open_image(file) as image:
-        if how.draft and how.resize is not None and image.format in ("JPEG", "MPO"):
-            image.draft(None, (how.resize, how.resize))  # None keeps the mode
         turn = _upright_transpose(image)
         decoded = image.convert("L" if shape[2] == 1 else "RGB")
         if turn is not None:
             decoded = decoded.transpose(turn)
         if how.resize is not None:
-            decoded = to_square(decoded, how.resize, how.resize_mode)
+            decoded = to_square(decoded, how.resize)
         return np.asarray(decoded).reshape(shape)
 
 
-def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
-    """Resize an image to a square, bilinear with antialiasing; "crop" first cuts the longer side at both ends alike."""
-    if image.size == (side, side):
-        return image
-    if mode == "crop":
-        return ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
-    return image.resize((side, side), Image.Resampling.BILINEAR)
+def to_square(image: Image.Image, side: int) -> Image.Image:
+    """Cut the longer side of an image at both ends alike, and resize it to a square, bilinear with antialiasing."""
+    return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
 
 
 def read_files(
@@ -451,9 +433,7 @@ def _gather(
                 "needed: --cache mmap keeps them decoded on disk"
             )
     if cache == "memory":
-        smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
-        advice = f"give {smaller}, or add --cache mmap or --cache none"
-        arrays.check_memory(name, size, advice if how.advised else "give fewer or smaller images")
+        arrays.check_memory(name, size, "give a smaller --resize, or add --cache mmap or --cache none")
         images = np.empty((len(found.sound), *found.shape), np.uint8)
         kept = found.decode_into(images)
         return images[: len(kept)], kept
@@ -492,10 +472,9 @@ class _Survey:
         self.shape = (height, width, 1 if headers[self.sound, 2].all() else 3)
         other = self.sound[(headers[self.sound, :2] != (width, height)).any(axis=1)]
         if how.resize is None and len(other):
-            how_to = ", for example by --resize N" if how.advised else ""
             raise UserError(
                 f"{files[int(other[0])]} is {headers[other[0], 0]} x {headers[other[0], 1]} pixels but "
-                f"{files[int(self.sound[0])]} is {width} x {height}: bring all to one size{how_to}"
+                f"{files[int(self.sound[0])]} is {width} x {height}: bring all to one size, in runs by --resize N"
             )
 
     def decode_into(self, images: UInt8[np.ndarray, "n height width channels"] | None) -> Int64[np.ndarray, " kept"]:
@@ -523,7 +502,7 @@ class _Survey:
             raise UserError(f"{self.broken[0]}; none of the {count:,} files can be decoded: replace them")
         if not rows or self.how.skip_broken:
             return
-        hint = ", or skip broken files with --skip-broken" if self.how.advised else ""
+        hint = ", or in runs skip broken files by --skip-broken"
         if len(rows) > 1:
             names = listed([self.files[row] for row in rows])
             hint = f"; {len(rows):,} of {count:,} files cannot be decoded: {names}{hint}"
@@ -541,7 +520,7 @@ def _reserve(file: Path, shape: tuple[int, ...]) -> np.memmap:
 
 def _cache_entry(files: Sequence[File], how: Reading) -> Path:
     """Return the cache folder of these files, read in this way: decoded, or only the rows of those that are sound."""
-    key = (_FORMAT, how.cache, stamp(files), how.resize, how.resize_mode, how.draft, how.skip_broken)
+    key = (_FORMAT, how.cache, stamp(files), how.resize, how.skip_broken)
     return cache_folder() / "images" / hashlib.blake2b("\0".join(map(str, key)).encode(), digest_size=16).hexdigest()
 
 

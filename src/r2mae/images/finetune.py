@@ -4,13 +4,13 @@ The command, the domain that opens such runs, and the functions that make them; 
 are in :mod:`r2mae.images.classifier`. torch is imported only for a run.
 """
 
-import json as json_text
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from math import inf
+from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
@@ -18,9 +18,8 @@ from r2mae.domains.options import Command, CommandLine
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument
-from r2mae.files import jsonable
-from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, warmup_epochs, weights_of
-from r2mae.images.models import FINETUNABLE, MODELS
+from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, weights_of
+from r2mae.images.models import MODELS, VIT
 from r2mae.images.sets import SETS
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
@@ -31,13 +30,12 @@ if TYPE_CHECKING:
 
     from r2mae.images.classifier import ClassificationTask, Classifier, FinetuneData
     from r2mae.images.data import Splits
-    from r2mae.progress import Reporter, RunProgress
-
-MAE_BATCH: Mapping[str, Any] = {"batch_size": 1024, "accumulate": 16, "crop_from": "original"}
-"""What MAE's authors do and short runs on few images do not: batches of 1,024, and crops of the original images."""
+    from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+    from r2mae.progress import Reporter
 
 _MIN_BATCHES = 8  # batches of an epoch
-_READING = ("resize", "resize_mode", "test_fraction", "cache", "skip_broken", "draft")
+_WARMUP_EPOCHS = 5.0  # MAE's, at most a tenth of the run
+_READING = ("resize", "cache", "skip_broken")
 _MACHINE = ("device", "precision", "threads", "workers")
 
 
@@ -46,8 +44,8 @@ class Finetuning:
     """Fine-tune a pretrained model of images on labels.
 
     The same command resumes an interrupted run. What is not given is as in MAE's recipes for the model: 100 epochs, of
-    large models 50, in batches of 256; warm-up over 5 epochs, at most a tenth of the run. How images are read is by
-    default as in the run.
+    large models 50, in batches of 1,024, of small models 256; warm-up over 5 epochs, at most a tenth of the run. How
+    images are read is by default as in the run.
 
     Parameters
     ----------
@@ -57,8 +55,6 @@ class Finetuning:
         A named set or a path of images with classes; by default what the run was pretrained on.
     out : str, optional
         Run folder; by default `finetune` within RUN, with the seed.
-    json : bool
-        Print JSON, for scripts.
 
     Examples
     --------
@@ -69,7 +65,6 @@ class Finetuning:
     run: str = argument()
     data: str | None = argument(None)
     out: str | None = None
-    json: bool = False
 
 
 FINETUNE = Command(
@@ -77,17 +72,17 @@ FINETUNE = Command(
     Finetuning,
     config=FinetuneConfig,
     fields=(
-        *("pool", "epochs", "steps", "batch_size", "base_lr", "layer_decay", "weight_decay", "warmup", "warmup_epochs"),
+        *("epochs", "steps", "batch_size", "base_lr", "layer_decay", "weight_decay", "warmup", "warmup_epochs"),
         *("schedule", "min_lr", "optimizer", "clip", "ema", "drop_path", "smoothing"),
-        *("crop", "crop_from", "flip", "randaugment", "mixup", "cutmix", "erasing", "resize", "resize_mode", "cache"),
-        *("skip_broken", "draft", "validation", "validate_every", "patience", "keep", "seed", "accumulate"),
+        *("crop", "crop_from", "flip", "randaugment", "mixup", "cutmix", "erasing", "resize", "cache"),
+        *("skip_broken", "validation", "validate_every", "patience", "keep", "seed", "accumulate"),
         *("precision", "device", "devices", "workers", "threads", "save_every"),
     ),
 )
 
 
 class FinetunedImages(Domain):
-    """The domain of images for classifiers in place of autoencoders: they are measured, embed images, and exported."""
+    """The domain of images for classifiers in place of autoencoders: they are measured, and embed images."""
 
     name = ImagesConfig.domain
     title = "Fine-tuned classifiers of images"
@@ -96,9 +91,8 @@ class FinetunedImages(Domain):
 
     @property
     def command_line(self) -> CommandLine:  # type: ignore[override]
-        """The options of reading other images, and the layouts of other libraries."""
-        images = get_domain(self.name).command_line
-        return CommandLine(reading=images.reading, model_formats=images.model_formats)
+        """The options of reading images."""
+        return CommandLine(reading=get_domain(self.name).command_line.reading)
 
     def metrics_of(self, config: FinetuneConfig) -> tuple[Metric, ...]:
         """Return accuracies and the loss."""
@@ -132,10 +126,12 @@ class FinetunedImages(Domain):
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
         """Make the task and a fresh classifier."""
-        from r2mae.images.classifier import ClassificationTask, make_classifier
+        from r2mae.images.classifier import ClassificationTask, Classifier
 
         _, pretrained = build_model(MODELS, architecture["encoder"])
-        return ClassificationTask(tuple(architecture["encoder"]["shape"])), make_classifier(pretrained, architecture)
+        classes, drop_path = len(architecture["classes"]), float(architecture["drop_path"])
+        model = Classifier(cast("VisionTransformerMAE", pretrained), classes, drop_path=drop_path)
+        return ClassificationTask(tuple(architecture["encoder"]["shape"])), model
 
     def evaluate(
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData"
@@ -145,33 +141,19 @@ class FinetunedImages(Domain):
 
         return evaluate(model, data.splits.test)
 
-    def load_other_data(
-        self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **reading: Any
-    ) -> "tuple[FinetuneConfig, FinetuneData]":
-        """Read other images with the same size and classes, whose test part is measured."""
-        from r2mae.images.classifier import FinetuneData
-        from r2mae.images.task import check_images
-
-        given = {name: value for name, value in reading.items() if value is not None}
-        data = FinetuneData(config.replace(data=source, crop_from="resized", cache="auto", **given))
-        check_images(source, data.splits.test.shape, architecture["encoder"]["shape"])
-        if list(data.splits.test.classes or ()) != list(architecture["classes"]):
-            raise UserError(f"{source} has other classes than the classifier: name data with those of {config.run}")
-        return data.config, data
-
     def embed(
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", source: str, **reading: Any
     ) -> "dict[str, np.ndarray]":
         """Embed images as a pretrained model does: what the last layer classifies."""
-        same = ("data", "resize", "resize_mode", "test_fraction", "skip_broken", "draft")
-        read = ImagesConfig.make(seed=config.split_seed, **{name: config[name] for name in same})
+        same = {name: config[name] for name in ("data", "resize", "skip_broken")}
+        read = ImagesConfig.make(seed=config.split_seed, **same)
         return get_domain(self.name).embed(read, task, model, source, **reading)
 
 
 FINETUNED = FinetunedImages()
 
 
-def command(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
+def command(run: str, data: str | None = None, *, out: str | None = None, **options: Any) -> None:
     """Run the command (:class:`Finetuning`); `options` are fields of :class:`FinetuneConfig`."""
     from r2mae.progress import ProgressBar
     from r2mae.terminal import Terminal
@@ -183,9 +165,6 @@ def command(run: str, data: str | None = None, *, out: str | None = None, json: 
     where = Path(out or Path(run) / f"finetune-seed{config.seed}")
     was_finished = RunFolder(where).trained
     results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, finetune"))
-    if json:
-        print(json_text.dumps(jsonable({"run": str(where), **results}), indent=2, allow_nan=False))
-        return
     if was_finished:
         print(f"{where} is finished already; nothing was trained")
     for metric in FINETUNED.metrics_of(config):
@@ -206,18 +185,16 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         kind = "fine-tuning" if "run" in fields else fields.get("domain")
         raise UserError(f"{folder.path} is a run of {kind}: name a pretrained run of {ImagesConfig.domain}")
     weights, architecture = weights_of(run), folder.description.architecture
-    if architecture["model"] not in FINETUNABLE:
+    if architecture["model"] != VIT:
         raise UserError(
-            f"the model {architecture['model']!r} cannot be fine-tuned ({' and '.join(FINETUNABLE)} can): "
-            "r2mae evaluate probes it"
+            f"the model {architecture['model']!r} cannot be fine-tuned ({VIT} can): r2mae evaluate probes it"
         )
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}
-    own |= recipe(architecture) | {"split_seed": pretraining.seed, **options}
-    if "warmup" in options or own.get("steps") is not None:
-        own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
-    else:
-        own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
+    own |= recipe(architecture["width"]) | {"split_seed": pretraining.seed, **options}
+    if not own.keys() & {"warmup", "warmup_epochs"}:
+        epochs = float(own.get("epochs", FinetuneConfig.optimizer.epochs))
+        own["warmup"] = 0.1 if own.get("steps") is not None else min(0.1, _WARMUP_EPOCHS / epochs)
     if data is None:
         data = pretraining.data.source
     elif data not in SETS and Path(data).exists():
@@ -249,50 +226,24 @@ def finetune(
     return pretrain(config, FINETUNED, folder.path, reporter=reporter, data=data, single_process=alone)[1]
 
 
-def finetune_scores(
-    config: ImagesConfig,
-    splits: "Splits",
-    epochs: float,
-    kept: Path | None,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, float]:
+def finetune_scores(config: ImagesConfig, splits: "Splits", epochs: float, kept: Path | None) -> dict[str, float]:
     """Fine-tune a finished run in a subfolder of its run folder; return ``finetune_top1`` and so on.
 
-    `config` is that of the run, or of its evaluation on other data, and `splits` are its images. Batches have 256
-    images, or fewer if an epoch would have fewer than eight, or are those of :data:`MAE_BATCH`. The run is next to
-    `kept`, the file ``evaluation.json`` of the run folder. `progress` receives the finished steps, and all.
+    `config` is that of the run, and `splits` are its images. Batches are those of the recipe, or smaller if an epoch
+    would have fewer than eight. The run is next to `kept`, the file ``evaluation.json`` of the run folder. The
+    processes of a comparison show no progress.
     """
+    from r2mae.progress import ProgressBar
+
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
-    name = f"finetune-{epochs:g}"
     own: dict[str, Any] = {field: config[field] for field in (*_READING, *_MACHINE, "seed")}
-    if config.evaluation.finetune_recipe == "mae":
-        own, name, splits_read = {**own, **MAE_BATCH}, f"{name}-mae", None
-    else:
-        sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)
-        own, splits_read = {**own, "batch_size": next(sizes, 16)}, splits
-    if RunFolder(kept.parent).read_config()["data"]["source"] != config.data.source:
-        name = f"{name}-{Path(config.data.source).stem}"
+    most, enough = recipe(config.model.width).get("batch_size", 256), len(splits.train) // _MIN_BATCHES
+    own["batch_size"] = next((size for size in (1024, 256, 128, 64, 32) if size <= min(most, enough)), 16)
+    if own["batch_size"] < most:
+        own["accumulate"] = 1
     planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data.source)
-    reporter = _ProgressReporter(progress) if progress else None
-    results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits_read, alone=True)
+    out, read = kept.parent / f"finetune-{epochs:g}", None if planned.crops_files else splits
+    reporter = None if parent_process() else ProgressBar(f"{config.data.source}, finetune")
+    results = finetune(planned, out, reporter=reporter, splits=read, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
-
-
-@dataclass
-class _ProgressReporter:
-    """Reports the progress of a run as finished steps and all steps."""
-
-    progress: Callable[[int, int], None]
-    total: int = 0
-
-    def start(self, step: int, total: int) -> None:
-        self.total = total
-        self.progress(step, total)
-
-    def update(self, pace: "RunProgress") -> None:
-        self.progress(pace.step, pace.total)
-
-    def stop(self) -> None:
-        self.progress(self.total, self.total)

@@ -4,17 +4,16 @@ Folders are ``folder/<class>/*.png``, with or without ``train/`` and ``val/``, o
 of a set are known by the names of their folders, or of their shards (:func:`official_parts`).
 
 Shards are plain .tar files, ``train-000000.tar``, ``train-000001.tar``, …, for images that do not fit into memory. The
-class of ``0001.jpg`` is in ``0001.cls`` (a whole number) or ``0001.json`` (the field "label" or "cls"). The position of
-each image is kept on disk, so that images can be read in any order, as those in memory.
+class of ``0001.jpg`` is in ``0001.cls``, a whole number. The position of each image is kept on disk, so that images can
+be read in any order, as those in memory.
 
 Attributes are in ``list_attr_celeba.txt`` or ``.csv`` (any name that begins with ``list_attr``) next to the images,
-which may be in a folder of any name or in a .tar; and official parts in ``list_eval_partition.txt`` or ``.csv``. Tables
-may be compressed (.gz, .xz).
+which may be in a folder of any name; and official parts in ``list_eval_partition.txt`` or ``.csv``. Tables may be
+compressed (.gz, .xz).
 """
 
 import gzip
 import itertools
-import json
 import lzma
 import re
 from collections import Counter
@@ -203,7 +202,7 @@ def log_parts(place: object, training: str, test: str, validation: str | None = 
 
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
-_FORMAT = 4  # of the index
+_FORMAT = 5  # of the index
 _INDEX = "index.npz"
 
 
@@ -213,12 +212,11 @@ def is_numbered(name: str) -> bool:
 
 
 def is_shard(archive: Folder) -> bool:
-    """Return whether an archive is a shard: it has .cls files, or .json files and images in a single folder.
+    """Return whether an archive is a shard: it has .cls files.
 
     A number in its name alone is no sign: photos-2019.tar may be the archive of a folder with a folder for each class.
     """
-    endings = {Path(path).suffix.lower() for path in archive.files}
-    return ".cls" in endings or (".json" in endings and len({Path(path).parent for path in archive.images()}) == 1)
+    return any(path.lower().endswith(".cls") for path in archive.files)
 
 
 class ShardFiles(Sequence[File]):
@@ -256,9 +254,7 @@ def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
     labelled = [len(index.labels) > 0 for index in indices.values()]
     if any(labelled) and not all(labelled):
         bare = list(indices)[labelled.index(False)]
-        raise UserError(f"{bare}: has no labels (.cls or .json), other shards have: add them")
-    if len({index.labels.dtype.kind for index in indices.values()}) > 1:
-        raise UserError(f"{shards[0].parent}: some shards have numbers as labels, others words: use one kind")
+        raise UserError(f"{bare}: has no labels (.cls), other shards have: add them")
     parts = []
     for part in by_part:
         own = [indices[shard] for shard in part]
@@ -282,7 +278,7 @@ def shard_index(shard: Path) -> Index:
 
 def _read_index(shard: Path) -> Index:
     files: dict[str, File] = {}
-    labels: dict[str, int | str] = {}
+    labels: dict[str, int] = {}
     others: list[str] = []
 
     for file in list(read_tar(shard)):  # an error of the archive comes before one of a label
@@ -295,36 +291,19 @@ def _read_index(shard: Path) -> Index:
             if key in files:
                 raise UserError(f"{shard}: two images are called {name.partition('.')[0]}: give each a name of its own")
             files[key] = file
-        elif suffix in (".cls", ".json"):
-            label = _label(file, suffix)
-            if label is not None:
-                labels[key] = label
+        elif suffix == ".cls":
+            with reading(file, "label", "expected a whole number"), file.open() as opened:
+                labels[key] = int(np.int64(int(opened.read())))
         else:
             others.append(suffix)
     if not files:
         raise UserError(f"{shard}: holds no images ({', '.join(SUFFIXES)}): remove it, or pack it again")
     if labels and (bare := [key for key in files if key not in labels]):
-        raise UserError(f"{shard}: the image {bare[0].lstrip('/')} has no .cls and no .json with a label: add it")
+        raise UserError(f"{shard}: the image {bare[0].lstrip('/')} has no .cls: add it")
     headers, _ = headers_of(list(files.values()))
     places = np.array([file.content for file in files.values()], np.int64)
-    found = np.array([labels[key] for key in files] if labels else [])
+    found = np.array([labels[key] for key in files] if labels else [], np.int64)
     return Index(places, headers, found, np.array(others, np.str_))
-
-
-def _label(file: File, suffix: str) -> int | str | None:
-    """Read the class of an image; None if a .json has none."""
-    with (
-        reading(file, "label", "expected a whole number in a .cls, and a JSON object in a .json"),
-        file.open() as opened,
-    ):
-        content = opened.read()
-        if suffix == ".cls":
-            return int(np.int64(int(content)))
-        fields = json.loads(content)
-        label = fields.get("label", fields.get("cls"))
-        if label is not None and (isinstance(label, bool) or not isinstance(label, int | str)):
-            raise TypeError("the label is no whole number and no word")
-        return int(np.int64(label)) if isinstance(label, int) else label
 
 
 def _by_part(shards: Sequence[Path]) -> list[list[Path]]:
@@ -361,12 +340,13 @@ def find_tables(folder: Folder) -> tuple[Folder, File, File | None] | None:
 
 
 def read_tables(name: str, folder: Folder, attributes: File, partition: File | None, how: Reading) -> Parts:
-    """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts."""
+    """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts.
+
+    Without test images, the validation images are the test part.
+    """
     images = sorted(folder.images(), key=lambda path: path.rpartition("/")[2])
     if not images:
-        raise UserError(
-            f"{folder.place}: has {attributes} and no images: put them there, in a folder of any name, or as one .tar"
-        )
+        raise UserError(f"{folder.place}: has {attributes} and no images: put them there, in a folder of any name")
     names = [path.rpartition("/")[2] for path in images]
     twice = [one for one, count in Counter(names).items() if count > 1]
     if twice:
@@ -388,10 +368,7 @@ def read_tables(name: str, folder: Folder, attributes: File, partition: File | N
         for part, chosen in zip(_PARTS, rows, strict=True)
         if len(chosen)
     ]
-    made = read_files(name, files, parts, how, attribute_names=kinds)
-    if not len(rows[1]):  # the second of two parts is then the validation part
-        return Parts(made.train, None, made.test)
-    return made
+    return read_files(name, files, parts, how, attribute_names=kinds)
 
 
 def _read_table(

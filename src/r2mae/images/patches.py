@@ -39,20 +39,12 @@ def unpatchify(
 
 
 def check_patch(height: int, width: int, patch: int) -> None:
-    """Refuse a patch that does not divide the image into two or more; the message gives the nearest size that does."""
-    if patch >= 1 and height % patch == 0 and width % patch == 0 and height * width > patch * patch:
-        return
-    sides = [one for one in range(1, min(height, width) + 1) if height % one == 0 and width % one == 0]
-    sides = [one for one in sides if height * width > one * one]
-    if not sides:
+    """Refuse a patch that does not divide the image into two or more."""
+    if patch < 1 or height % patch or width % patch or height * width == patch * patch:
         raise UserError(
-            f"an image of {height} x {width} pixels cannot be split into patches: masking needs two or more"
+            f"patches of {patch} x {patch} do not divide images of {height} x {width} pixels into two or more: give "
+            "another --model.patch or --resize"
         )
-    nearest = min(sides, key=lambda one: (abs(one - patch), one))
-    raise UserError(
-        f"patches of {patch} x {patch} do not divide images of {height} x {width} pixels into two or more: "
-        f"the nearest size that does is {nearest}"
-    )
 
 
 def restore(

@@ -31,8 +31,7 @@ def _decoder(width: int, layers: int, heads: int) -> dict[str, Any]:
 
 
 def _vit(side: int, batch: int, accumulate: int, encoder: dict[str, Any], decoder: dict[str, Any]) -> dict[str, Any]:
-    made = {**_RECIPE, "resize": side, "resize_mode": "crop", "batch_size": batch, "accumulate": accumulate}
-    return {**made, **encoder, **decoder}
+    return {**_RECIPE, "resize": side, "batch_size": batch, "accumulate": accumulate, **encoder, **decoder}
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -1,13 +1,12 @@
 """Masked reconstruction of pixels: hidden pixels are filled, and the loss is the squared error at hidden pixels."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
@@ -66,23 +65,11 @@ def check_images(name: str, shape: Sequence[int], taken: Sequence[int]) -> None:
         raise UserError(f"{name} has images of {given}, and the model takes {expected}: {hint}")
 
 
-class PixelAutoencoder(nn.Module, ABC):
-    """A model of flattened images for :class:`PixelTask`."""
-
-    @abstractmethod
-    def encode(self, flat: Float[Tensor, "batch pixels"]) -> Float[Tensor, "batch latent"]:
-        """Return the representation."""
-
-    @abstractmethod
-    def forward(
-        self, flat: Float[Tensor, "batch pixels"]
-    ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch latent"]]:
-        """Return the reconstruction and the representation."""
-
-
 @dataclass(frozen=True)
 class PixelTask(ImageTask[Any]):
     """Hide single pixels (and colour channels); images are flattened for mask and model.
+
+    The model returns the reconstruction and the representation of flattened images, and by ``encode`` the latter alone.
 
     Parameters
     ----------
@@ -114,9 +101,8 @@ class PixelTask(ImageTask[Any]):
         height, width, channels = shape
         if height * width * channels != self.pixels:
             raise UserError(
-                f"{name} has images of {height} x {width} x {channels} ({height * width * channels} values), and the "
-                f"model takes {self.pixels}: resize them (--resize N) and convert their channels to those of the "
-                "training images"
+                f"{name} has images of {height} x {width} x {channels}, and the model takes {self.pixels} values: give "
+                "them the size (--resize N) and the channels of the training images"
             )
 
     def model_input(self, batch: Tensor) -> Float[Tensor, "batch ..."]:
@@ -127,10 +113,6 @@ class PixelTask(ImageTask[Any]):
     def _filling(self) -> Float[Tensor, "pixels"]:
         """The value of each pixel where it is hidden; colours are the last axis of a flattened image."""
         return torch.tensor(self.fill).repeat(self.pixels // len(self.fill))
-
-    def mask_argument(self, hidden: Bool[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
-        """Return what the model takes of the mask, if it takes any."""
-        return (hidden,) if self.mask_input else ()
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
         """Replace hidden pixels by zero, or by :attr:`fill`; images are uint8, or floats from 0 to 1."""
@@ -145,7 +127,7 @@ class PixelTask(ImageTask[Any]):
 
     def forward(self, model: Any, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
-        prediction, representation = model(corrupted.inputs, *self.mask_argument(corrupted.hidden))
+        prediction, representation = model(corrupted.inputs, *([corrupted.hidden] if self.mask_input else []))
         return Output(prediction, representation)
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch pixels"]:

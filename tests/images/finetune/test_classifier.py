@@ -3,15 +3,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.images.classifier import ClassificationTask, Classifier, evaluate, make_classifier, top_accuracy
+from r2mae.images.classifier import ClassificationTask, Classifier, evaluate
 from r2mae.images.config import FinetuneConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.evaluate import embed_set
 from r2mae.images.models import MODELS
+from r2mae.images.models.vit_mae.model import VisionTransformerMAE
 from r2mae.images.patches import standardised
 from r2mae.masking.keys import Key
 from r2mae.training.models import build_model
@@ -27,19 +26,18 @@ VIT = {
     "decoder_layers": 1,
     "decoder_heads": 1,
 }
-MLP = {"model": "mlp", "shape": [8, 8, 3], "hidden": 16, "latent": 8, "exact": False}
 KEY = Key.root(0)
 TASK = ClassificationTask((8, 8, 3))
 
 
-def made(encoder: dict[str, object], **options: object) -> Classifier:
-    _, model = build_model(MODELS, encoder)
-    default = {"encoder": encoder, "classes": ["a", "b", "c"], "pool": "mean", "drop_path": 0.0}
-    return make_classifier(model, {**default, **options})
+def made(drop_path: float = 0.0, classes: int = 3) -> Classifier:
+    _, model = build_model(MODELS, VIT)
+    assert isinstance(model, VisionTransformerMAE)
+    return Classifier(model, classes, drop_path=drop_path)
 
 
 def test_a_layer_learns_at_its_share_of_the_rate() -> None:
-    model, config = made(VIT), FinetuneConfig.make(data="", run="", layer_decay=0.5)
+    model, config = made(), FinetuneConfig.make(data="", run="", layer_decay=0.5)
     groups = TASK.parameter_groups(model, config)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     scales = {names[id(one)]: group.scale for group in groups for one in group.parameters}
@@ -60,30 +58,20 @@ def test_a_layer_learns_at_its_share_of_the_rate() -> None:
     assert not decayed & {"cls_token", "pos_embed", "head.bias", "fc_norm.weight", "blocks.0.norm1.weight"}
 
 
-def test_layers_of_the_mlp() -> None:
-    groups = TASK.parameter_groups(made(MLP), FinetuneConfig.make(data="", run="", layer_decay=0.5))
-    assert sorted({group.scale for group in groups}) == [0.25, 0.5, 1.0]
-
-
-@pytest.mark.parametrize("pool", ["mean", "class"])
-def test_features_of_a_fine_tuned_model_begin_as_those_of_the_pretrained_one(pool: str) -> None:
+def test_features_of_a_fine_tuned_model_begin_as_those_of_the_pretrained_one() -> None:
     _, pretrained = build_model(MODELS, VIT)
     torch.nn.init.normal_(pretrained.norm.weight)
     images = torch.rand(5, 8, 8, 3)
-    model = made(VIT, pool=pool)
+    model = made()
     model.load_state_dict(pretrained.state_dict(), strict=False)
-    states = pretrained.encode(standardised(images))
-    features = model.eval().features(images)
-    if pool == "class":
-        assert torch.allclose(features, states[:, 0], atol=1e-5)
-    else:  # the mean before the pretrained norm, which a fresh one replaces
-        pretrained.norm = torch.nn.Identity()
-        before = pretrained.encode(standardised(images))[:, 1:].mean(1)
-        assert torch.allclose(features, torch.nn.functional.layer_norm(before, (12,), eps=1e-6), atol=1e-5)
+    pretrained.norm = torch.nn.Identity()  # the mean before the pretrained norm, which a fresh one replaces
+    before = pretrained.encode(standardised(images))[:, 1:].mean(1)
+    expected = torch.nn.functional.layer_norm(before, (12,), eps=1e-6)
+    assert torch.allclose(model.eval().features(images), expected, atol=1e-5)
 
 
 def test_drop_path_keeps_the_mean_and_skips_the_last_layer_most() -> None:
-    model, images = made(VIT, drop_path=0.6), torch.rand(64, 8, 8, 3)
+    model, images = made(drop_path=0.6), torch.rand(64, 8, 8, 3)
     assert model.rates == pytest.approx([0.0, 0.3, 0.6])
     assert torch.equal(model.eval().features(images), made_like(model).eval().features(images))
     assert model.factors(64, KEY) is None, "only in training"
@@ -101,7 +89,7 @@ def test_drop_path_keeps_the_mean_and_skips_the_last_layer_most() -> None:
 @pytest.mark.parametrize("parts", [(32, 32), (8, 40, 16)])
 def test_layers_are_dropped_by_row_however_the_batch_is_divided(parts: tuple[int, ...]) -> None:
     """Whatever torch's own generator, which is another one in every process, has drawn before."""
-    model, images = made(VIT, drop_path=0.6).train(), torch.rand(64, 8, 8, 3)
+    model, images = made(drop_path=0.6).train(), torch.rand(64, 8, 8, 3)
     targets, key = torch.ones(64, 3), KEY.fold(7)
     model.head.weight.data.normal_(generator=torch.Generator().manual_seed(0))
 
@@ -117,14 +105,14 @@ def test_layers_are_dropped_by_row_however_the_batch_is_divided(parts: tuple[int
 
 
 def made_like(model: Classifier) -> Classifier:
-    other = made(VIT, drop_path=0.0)
+    other = made(drop_path=0.0)
     other.load_state_dict(model.state_dict())
     return other
 
 
 def test_the_loss_is_the_cross_entropy_of_soft_labels() -> None:
     targets = torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]])
-    model = made(MLP).eval()
+    model = made().eval()
     batch = {"images": torch.randint(0, 256, (2, 8, 8, 3), dtype=torch.uint8), "targets": targets}
     corrupted = TASK.corrupt(batch, 0.0, KEY)
     output = TASK.forward(model, corrupted)
@@ -133,24 +121,20 @@ def test_the_loss_is_the_cross_entropy_of_soft_labels() -> None:
     assert torch.allclose(TASK.losses(output, corrupted), expected)
 
 
-@given(st.integers(0, 1000), st.integers(1, 6))
-def test_top_accuracy_counts_the_right_class_among_the_first(seed: int, k: int) -> None:
-    rng = np.random.default_rng(seed)
-    logits, labels = rng.normal(size=(20, 6)), rng.integers(0, 6, 20)
-    best = np.argsort(-logits, axis=1)[:, :k]
-    expected = (best == labels[:, None]).any(1).mean()
-    assert top_accuracy(torch.from_numpy(logits), torch.from_numpy(labels), k) == pytest.approx(expected)
-
-
-def test_a_blind_classifier_is_never_right() -> None:
-    """Classes with the same logit stand above the right one: a constant is no knowledge."""
-    assert top_accuracy(torch.zeros(4, 8), torch.arange(4), 5) == 0.0
+def test_scores_are_of_the_first_classes() -> None:
+    model = made(classes=8).eval()
+    images, labels = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8), np.arange(20) % 8
+    model.head.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        logits = model(torch.from_numpy(images).float() / 255)
+    best = logits.argsort(1, descending=True)
+    scores = evaluate(model, ImageSet("x", images, labels, tuple("abcdefgh")))
+    for name, k in {"top1": 1, "top5": 5}.items():
+        assert scores[name] == pytest.approx((best[:, :k].numpy() == labels[:, None]).any(1).mean())
 
 
 def test_logits_that_are_not_finite_are_no_result() -> None:
-    """NaN is neither above nor below the right class."""
-    assert top_accuracy(torch.full((4, 8), torch.nan), torch.arange(4), 5) == 0.0
-    model = made(MLP)
+    model = made()
     model.head.weight.data[0] = torch.nan
     images = np.zeros((5, 8, 8, 3), np.uint8)
     with pytest.raises(UserError, match="5 of 5 images of x are not finite"):
@@ -160,10 +144,10 @@ def test_logits_that_are_not_finite_are_no_result() -> None:
 def test_images_of_another_size_are_refused() -> None:
     images = ImageSet("small", np.zeros((5, 8, 4, 3), np.uint8))
     with pytest.raises(UserError, match=r"images of 8 x 4 x 3, and the model takes 8 x 8 x 3: add --resize 8"):
-        embed_set(TASK, made(MLP), images)
+        embed_set(TASK, made(), images)
 
 
 def test_a_folder_of_a_fine_tuned_model_has_names_of_timm(tmp_path: Path) -> None:
-    names = made(VIT).state_dict().keys()
+    names = made().state_dict().keys()
     assert {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "fc_norm.weight"} < names
     assert not [name for name in names if name.startswith(("decoder", "mask_token", "norm."))]

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2mae.images.augment import ERASED, cut_box, erase, erased_box, mix, soft_targets
+from r2mae.images.augment import ERASED, cut_box, erase, mix, soft_targets
 from r2mae.masking.keys import Key
 
 SEEDS = st.integers(0, 2**32)
@@ -70,16 +70,13 @@ def test_a_box_takes_its_share_of_the_area_where_it_is_within_the_image(
 
 @given(SEEDS)
 def test_an_erased_rectangle_has_its_share_of_the_area(seed: int) -> None:
-    draws = np.random.default_rng(seed).random((10, 4))
-    box = erased_box(64, 48, draws)
-    if box is None:
-        return
-    top, left, bottom, right = box
-    assert 0 <= top < bottom <= 64
-    assert 0 <= left < right <= 48
-    # Sides are rounded to whole pixels.
-    area, slack = (bottom - top) * (right - left), (bottom - top) + (right - left)
-    assert ERASED[0] * 64 * 48 - slack <= area <= ERASED[1] * 64 * 48 + slack
+    made = erase(torch.full((4, 64, 48, 1), 2.0), Key.root(seed), probability=1.0)
+    for image in made[..., 0] != 2.0:
+        rows, columns = (image.any(axis).nonzero() for axis in (1, 0))
+        assert image.sum() == len(rows) * len(columns), "a rectangle"
+        # Sides are rounded to whole pixels.
+        area, slack = len(rows) * len(columns), len(rows) + len(columns)
+        assert ERASED[0] * 64 * 48 - slack <= area <= ERASED[1] * 64 * 48 + slack
 
 
 def test_a_quarter_of_the_images_is_erased_each_by_its_row() -> None:
@@ -103,8 +100,8 @@ def test_images_stay_as_they_were() -> None:
 
 def test_boxes_of_neighbouring_rows_share_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other sizes least of all: the noise of a row must not be found in another's, a little later."""
-    boxes = iter([(0, 0, 10, 10), (0, 0, 1, 97)])
-    monkeypatch.setattr("r2mae.images.augment.erased_box", lambda *ignored: next(boxes))
+    boxes = np.array([(0, 0, 10, 10), (0, 0, 97, 1)])
+    monkeypatch.setattr("r2mae.images.augment._boxes", lambda *ignored: (boxes, np.array([True, True])))
     made = erase(torch.full((2, 12, 99, 1), 2.0), Key.root(0).rows(30), probability=1.0)
     first, second = (image[image != 2.0] for image in made)
     assert (len(first), len(second)) == (100, 97)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import embed_set
-from r2mae.images.models.unet import PositionWeights, Settings, UNet, UNetTask, build
+from r2mae.images.models.unet import PositionWeights, Settings, UNet, UNetTask
 from r2mae.masking.keys import Key
 from r2mae.training.validation import batch_norms, estimate_statistics
 
@@ -30,8 +29,8 @@ def images(*shape: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
 
 
-def task_of(shape: tuple[int, int, int], share: bool = True, **options: Any) -> UNetTask:
-    return UNetTask(math.prod(shape), together=shape[2] if share else 1, colours=shape[2], **options)
+def task_of(shape: tuple[int, int, int], **options: Any) -> UNetTask:
+    return UNetTask(math.prod(shape), together=shape[2], colours=shape[2], **options)
 
 
 def replace_samples(task: UNetTask, samples: int) -> UNetTask:
@@ -131,9 +130,9 @@ def test_every_skip_connection_is_used() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(2, 19), st.integers(1, 19), st.booleans(), st.booleans(), st.floats(0.05, 0.95))
-def test_the_model_sees_kept_pixels_alone(height: int, width: int, share: bool, exact: bool, ratio: float) -> None:
-    task, key = task_of((height, width, 3), share, exact=exact, fill=(0.2, 0.4, 0.6)), Key.root(3)
+@given(st.integers(2, 19), st.integers(1, 19), st.booleans(), st.floats(0.05, 0.95))
+def test_the_model_sees_kept_pixels_alone(height: int, width: int, exact: bool, ratio: float) -> None:
+    task, key = task_of((height, width, 3), exact=exact, fill=(0.2, 0.4, 0.6)), Key.root(3)
     batch = images(3, height, width, 3)
     corrupted = task.corrupt(batch, ratio, key)
     assert corrupted.hidden.shape == batch.shape  # and so no padding is ever hidden
@@ -144,20 +143,11 @@ def test_the_model_sees_kept_pixels_alone(height: int, width: int, share: bool, 
     assert torch.equal(corrupted.inputs[corrupted.hidden], expected[corrupted.hidden])
     clean = batch.float() / 255
     torch.testing.assert_close(corrupted.inputs[~corrupted.hidden], clean[~corrupted.hidden])
-    alike = (corrupted.hidden == corrupted.hidden[..., :1]).all()
-    assert bool(alike) or not share
+    assert (corrupted.hidden == corrupted.hidden[..., :1]).all()
     if exact:
-        entries = height * width * (1 if share else 3)
-        count = min(max(int(entries * ratio + 0.5 + 1e-9), 1), entries - 1) * (3 if share else 1)
+        pixels = height * width
+        count = min(max(int(pixels * ratio + 0.5 + 1e-9), 1), pixels - 1) * 3
         assert corrupted.hidden.flatten(1).sum(1).tolist() == [count] * 3
-
-
-def test_colours_share_a_mask_or_not() -> None:
-    batch = images(4, 8, 8, 3)
-    shared, single = (task_of((8, 8, 3), share).corrupt(batch, 0.5, Key.root(0)).hidden for share in (True, False))
-    assert (shared == shared[..., :1]).all()
-    assert not (single == single[..., :1]).all()
-    assert 0.4 < float(single.float().mean()) < 0.6
 
 
 def test_the_loss_is_at_hidden_pixels_of_the_image_alone() -> None:
@@ -184,22 +174,16 @@ def test_embedding_and_reconstruction_are_of_whole_images() -> None:
 
 def test_other_colours_are_refused() -> None:
     task = task_of((8, 8, 3))
-    task.check_images("faces", (5, 9, 3))
-    with pytest.raises(UserError, match=r"faces has images of 1 colour channels, and the model takes 3"):
+    with pytest.raises(UserError, match=r"faces has images of 8 x 8 x 1, and the model takes 192 values: give them"):
         embed_set(task, unet(), ImageSet("faces", images(2, 8, 8, 1).numpy()))
-    assert embed_set(task, unet(), ImageSet("faces", images(2, 5, 9, 3).numpy())).shape == (2, 32)
-    with pytest.raises(UserError, match="two pixels or more"):
-        build({"shape": [1, 1, 3], "channels": 2, "share_colours": True, "exact": False})
-    for channels in (0, 5000):
-        with pytest.raises(UserError, match=r"model\.channels must be 1 to 4,096"):
-            Settings(channels=channels)
+    with pytest.raises(UserError, match=r"model\.channels must be 1 or more"):
+        Settings(channels=0)
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_learned_weights_are_one_per_pixel_and_ratio(share: bool) -> None:
+def test_learned_weights_are_one_per_pixel_and_ratio() -> None:
     curriculum = DOMAIN.config.make(data="x", scheme="r2mae-cl").scheme.make().curriculum
     assert curriculum is not None
-    task, batch = task_of((10, 6, 3), share), images(8, 10, 6, 3)
+    task, batch = task_of((10, 6, 3)), images(8, 10, 6, 3)
     torch.manual_seed(0)
     network = task.weight_network(curriculum)
     assert isinstance(network, PositionWeights)
@@ -234,7 +218,7 @@ def test_batch_statistics_of_whole_images() -> None:
 @pytest.mark.parametrize("channels", [4, 8, 16, 32])
 def test_presets_have_the_recipe_of_the_paper(channels: int) -> None:
     config = ImagesConfig.from_dict({"data": "digits", **DOMAIN.presets[f"unet-{channels}"]})
-    assert (config.model.name, config.model.channels, config.model.share_colours) == ("unet", channels, True)
+    assert (config.model.name, config.model.channels) == ("unet", channels)
     assert (config.optimizer.name, config.optimizer.lr, config.optimizer.batch_size, config.optimizer.epochs) == (
         "adam",
         1e-3,
@@ -242,29 +226,3 @@ def test_presets_have_the_recipe_of_the_paper(channels: int) -> None:
         10,
     )
     assert (config.optimizer.weight_decay, config.optimizer.schedule, config.optimizer.warmup) == (0, "constant", 0)
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_the_mask_is_further_channels_of_the_first_convolution(share: bool) -> None:
-    shape = [9, 7, 3]
-    torch.manual_seed(0)
-    made = {"shape": shape, "channels": 2, "share_colours": share, "exact": False, "mask_input": True}
-    task, model = build(made)
-    model.eval()
-    assert model.mask_layer is not None
-    assert model.mask_layer.in_channels == (1 if share else 3)
-    corrupted = task.corrupt(images(4, *shape), 0.5, Key.root(0))
-    prediction = task.forward(model, corrupted).prediction
-    mask = corrupted.hidden[..., :1] if share else corrupted.hidden
-    weights = model.state_dict()
-    weights["down.0.0.weight"] = torch.cat([weights["down.0.0.weight"], weights["mask_layer.weight"]], 1)
-    skips = torch.cat([corrupted.inputs, mask.float()], 3).movedim(3, 1)
-    expected = as_written(weights, skips)[0].movedim(1, 3)
-    torch.testing.assert_close(prediction, expected, rtol=1e-4, atol=1e-5)
-    flipped = task.forward(model, replace(corrupted, hidden=~corrupted.hidden)).prediction
-    assert not torch.allclose(flipped, prediction)
-    nothing = replace(corrupted, inputs=corrupted.targets, hidden=torch.zeros_like(corrupted.hidden))
-    whole = task.reconstruct(model, images(4, *shape))
-    torch.testing.assert_close(task.forward(model, nothing).prediction, whole, rtol=1e-4, atol=1e-5)
-    state = model._descend(corrupted.inputs, mask)[0]
-    assert state.is_contiguous(memory_format=torch.channels_last)

@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import ViTMAEForPreTraining
 
 from r2mae.errors import UserError
-from r2mae.images import weights as export
+from r2mae.files import write_json
 from r2mae.images.models.vit_mae import Settings, build
 from r2mae.images.models.vit_mae.model import HiddenPatches, PatchTask, VisionTransformerMAE, positions
 from r2mae.images.patches import patchify, standardised
-from r2mae.images.weights import for_transformers
+from r2mae.images.weights import for_transformers, transformers_config
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
 
@@ -48,10 +49,10 @@ def test_it_equals_the_stock_model(layers: int, norm_pix: bool, tmp_path: Path) 
     batch = pictures()
     corrupted = task.corrupt(batch, 0.75, KEY)
     output = task.forward(model, corrupted)
-    architecture = {"shape": [32, 32, 3], "patch": 8, "norm_pix": norm_pix, **SIZES, "decoder_layers": layers}
-    finished = export.FinishedModel(dict(model.state_dict()), architecture, ratio=0.75)
-    exported = export._transformers_config(finished, "ViTMAEForPreTraining")
-    export._write_folder(tmp_path / "stock", for_transformers(finished.state), exported, {})
+    own = {"shape": [32, 32, 3], "patch": 8, "norm_pix": norm_pix, **SIZES, "decoder_layers": layers, "ratio": 0.75}
+    (tmp_path / "stock").mkdir()
+    save_file(for_transformers(model.state_dict()), tmp_path / "stock" / "model.safetensors", {"format": "pt"})
+    write_json(tmp_path / "stock" / "config.json", transformers_config(own))
     stock, told = ViTMAEForPreTraining.from_pretrained(tmp_path / "stock", output_loading_info=True)
     assert not any(told.values()), told
     theirs = stock(
@@ -184,15 +185,14 @@ def test_pictures_keep_what_was_seen_and_bring_normalised_patches_back() -> None
     assert torch.equal(masked[~pixels], batch[~pixels])
 
 
-@pytest.mark.parametrize(("pool", "channels"), [("mean", 3), ("class", 1)])
-def test_embeddings_are_of_whole_images(pool: str, channels: int) -> None:
-    task, model = made(pool=pool, shape=[32, 16, channels])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_embeddings_are_of_whole_images(channels: int) -> None:
+    task, model = made(shape=[32, 16, channels])
     batch = pictures(shape=(32, 16, channels))
     states = model.encode(standardised(batch))
     assert states.shape == (6, 1 + 8, 48)
     found = task.embed(model, batch)
-    expected = states[:, 0] if pool == "class" else states[:, 1:].mean(1)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, states[:, 1:].mean(1))
     torch.testing.assert_close(task.embed(model, batch[2:3]), found[2:3], rtol=1e-4, atol=1e-5)
     with pytest.raises(UserError, match=r"has images of 16 x 16 x 3, and the model takes 32 x 16"):
         task.check_images("others", (16, 16, 3))
@@ -241,8 +241,8 @@ def test_fresh_weights_are_those_of_the_original() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"patch": 7}, "nearest size that does is 8"),
-        ({"patch": 64}, "nearest size that does is 16"),
+        ({"patch": 7}, "patches of 7 x 7 do not divide images of 32 x 32"),
+        ({"patch": 64}, "patches of 64 x 64 do not divide"),
         ({"heads": 5}, "width 48 does not divide among 5 heads"),
         ({"decoder_width": 6, "decoder_heads": 2}, "multiple of 4"),
         ({"layers": 0}, r"model\.layers must be 1 to 1,000"),

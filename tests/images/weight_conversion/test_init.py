@@ -79,7 +79,7 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
 
 
 def test_images_of_another_size(tmp_path: Path) -> None:
-    """Sines are computed again; learned positions are interpolated, and the lines say which."""
+    """Sines are computed again, which lines say; learned positions are refused."""
     theirs = dict(ours((16, 16, 3), seed=1).state_dict())
     model = ours((24, 24, 3), seed=2)
     notes = load_initial_weights(pth(tmp_path / "mae.pth", theirs), model).notes
@@ -90,9 +90,8 @@ def test_images_of_another_size(tmp_path: Path) -> None:
         "decoder_pos_embed computed again",
     ]
     stock_vit(ViTModel).save_pretrained(tmp_path / "learned")
-    notes = load_initial_weights(tmp_path / "learned", model).notes
-    assert any("pos_embed interpolated for 6 x 6 patches from 4 x 4 (bicubic" in note for note in notes)
-    assert not torch.equal(model.pos_embed, positions(32, (6, 6)))
+    with pytest.raises(UserError, match="pos_embed is learned for 16 patches, and the images have 6 x 6: give images"):
+        load_initial_weights(tmp_path / "learned", model)
 
 
 def test_other_means_of_pixels_are_told(tmp_path: Path) -> None:
@@ -112,16 +111,19 @@ def _changed(**changes: torch.Tensor | None) -> State:
 
 
 REFUSED: dict[str, Callable[[], State]] = {
-    "takes images of 1 channels, and these have 3": lambda: dict(ours((16, 16, 1)).state_dict()),
-    r"\(patch 8 and not 4\): take --model.patch 8, or other weights": lambda: dict(ours(patch=8).state_dict()),
-    r"\(width 16 and not 32\): take --model.width 16,": lambda: dict(
+    r"other shapes: patch_embed.proj.weight \(32, 1, 4, 4\) for \(32, 3, 4, 4\): give": lambda: dict(
+        ours((16, 16, 1)).state_dict()
+    ),
+    r"other shapes: cls_token \(1, 1, 16\) for \(1, 1, 32\): give the model the sizes of the": lambda: dict(
         ours(width=16).state_dict()
     ),
-    r"\(layers 3 and not 2\): take --model.layers 3,": lambda: dict(ours(layers=3).state_dict()),
-    "take --model.decoder-width 8,": lambda: dict(
+    "has blocks.2.attn.proj.bias, .* which our model has not: give the model": lambda: dict(
+        ours(layers=3).state_dict()
+    ),
+    r"other shapes: mask_token \(1, 1, 8\) for": lambda: dict(
         ours(decoder_width=8).state_dict()
     ),
-    "has no blocks.1.mlp.fc2.bias: it is not a complete": lambda: _changed(blocks__1__mlp__fc2__bias=None),
+    "has no blocks.1.mlp.fc2.bias: it is not complete, or give": lambda: _changed(blocks__1__mlp__fc2__bias=None),
     "has no decoder_norm.weight, decoder_norm.bias:": lambda: _changed(
         decoder_norm__weight=None, decoder_norm__bias=None
     ),
@@ -129,10 +131,10 @@ REFUSED: dict[str, Callable[[], State]] = {
     "has dist_token, which": lambda: _changed(dist_token=torch.ones(1, 1, 32)),
     "norm.bias does not hold finite numbers alone": lambda: _changed(norm__bias=torch.full((32,), torch.nan)),
     "norm.bias does not hold finite": lambda: _changed(norm__bias=torch.ones(32, dtype=torch.int64)),
-    r"other shapes: blocks.0.mlp.fc1.weight \(64, 32\) for \(128, 32\): it is another": lambda: _changed(
+    r"other shapes: blocks.0.mlp.fc1.weight \(64, 32\) for \(128, 32\): give": lambda: _changed(
         blocks__0__mlp__fc1__weight=torch.ones(64, 32), blocks__0__mlp__fc1__bias=torch.ones(64)
     ),
-    "pos_embed has 16 positions": lambda: _changed(pos_embed=torch.randn(1, 16, 32)),
+    "pos_embed is learned for 15 patches": lambda: _changed(pos_embed=torch.randn(1, 16, 32)),
 }  # fmt: skip
 
 
@@ -148,10 +150,10 @@ def test_another_architecture_is_refused(words: str, tmp_path: Path) -> None:
 def test_heads_are_refused_where_the_source_tells_them(tmp_path: Path) -> None:
     """The shapes do not tell them: a model with other heads would load, and be another function."""
     stock_mae(num_attention_heads=2).save_pretrained(tmp_path / "two")
-    with pytest.raises(UserError, match=r"heads 2 and not 4\): take --model.heads 2,"):
+    with pytest.raises(UserError, match=r"has 2 heads and not 4: take --model.heads 2"):
         load_initial_weights(tmp_path / "two", ours())
     stock_mae(decoder_num_attention_heads=4).save_pretrained(tmp_path / "four")
-    with pytest.raises(UserError, match=r"take --model\.decoder-heads 4,"):
+    with pytest.raises(UserError, match=r"take --model\.decoder-heads 4"):
         load_initial_weights(tmp_path / "four", ours())
 
 
@@ -263,7 +265,7 @@ def test_nothing_is_written_for_weights_that_do_not_fit(tmp_path: Path, capsys: 
     options = "--model vit-mae --model.patch 4 --model.width 32 --model.layers 2 --model.heads 4 --steps 1 --threads 1"
     line = ["pretrain", "images", str(data), *options.split(), "--out", str(out)]
     for init, words in {
-        str(weights): "take --model.layers 3",
+        str(weights): "give the model the sizes of the weights (--model.patch",
         str(tmp_path / "none.pth"): "none.pth (init): no such file",
     }.items():
         assert main([*line, "--init", str(init)]) == 2
@@ -273,7 +275,7 @@ def test_nothing_is_written_for_weights_that_do_not_fit(tmp_path: Path, capsys: 
 
 
 def test_init_is_for_models_that_others_have() -> None:
-    with pytest.raises(UserError, match=r"init is for models that other libraries have \(vit-mae\), not for 'mlp'"):
+    with pytest.raises(UserError, match=r"init is for the model that other libraries have \(vit-mae\), not for 'mlp'"):
         ImagesConfig.make(data="digits", init="mae.pth")
     with pytest.raises(UserError, match="init is empty"):
         config(Path("x.npy"), init="")

@@ -1,19 +1,13 @@
 """Names of parameters, there and back."""
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import ViTForImageClassification, ViTModel
 
 from images.weight_conversion.small_vits import equal, ours, stock_mae, stock_vit
 from r2mae.errors import UserError
-from r2mae.images.weights import (
-    PATCHES,
-    for_transformers,
-    from_transformers,
-    unwrapped,
-)
+from r2mae.images.weights import for_transformers, from_transformers
 
 
 @settings(max_examples=15)
@@ -25,16 +19,14 @@ from r2mae.images.weights import (
     patch=st.sampled_from([2, 4]),
     grid=st.tuples(st.integers(1, 3), st.integers(2, 3)),
     channels=st.sampled_from([1, 3]),
-    prefix=st.sampled_from(["", "vit."]),
 )
 def test_there_and_back_is_nothing(
-    heads: int, layers: int, decoder_layers: int, decoder_heads: int, patch: int, grid: tuple[int, int], channels: int,
-    prefix: str,
+    heads: int, layers: int, decoder_layers: int, decoder_heads: int, patch: int, grid: tuple[int, int], channels: int
 ) -> None:  # fmt: skip
     sizes = {"width": 8 * heads, "layers": layers, "heads": heads, "decoder_layers": decoder_layers}
     shape = (grid[0] * patch, grid[1] * patch, channels)
     state = ours(shape, patch, **sizes, decoder_width=4 * decoder_heads, decoder_heads=decoder_heads).state_dict()
-    theirs = for_transformers(state, prefix)
+    theirs = for_transformers(state)
     assert not theirs.keys() & state.keys()
     assert sum(value.numel() for value in theirs.values()) == sum(value.numel() for value in state.values())
     assert equal(from_transformers(theirs), dict(state))
@@ -56,14 +48,3 @@ def test_half_a_layer_is_refused() -> None:
     state = {name: value for name, value in stock_mae().state_dict().items() if "layers.1.attention.k_proj" not in name}
     with pytest.raises(UserError, match=r"blocks\.1\.attn\.qkv\.weight has no key projection"):
         from_transformers(state)
-
-
-@pytest.mark.parametrize("before", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "backbone."])
-def test_wrappers_are_taken_away(before: str) -> None:
-    state = {PATCHES: torch.zeros(1), "norm.weight": torch.ones(1)}
-    for prefix in ("", "vit."):
-        theirs, bare = for_transformers(state, prefix), for_transformers(state, "")
-        assert equal(unwrapped({f"{before}{name}": value for name, value in theirs.items()}), bare)
-        assert equal(unwrapped(theirs), bare)
-    assert equal(unwrapped({f"{before}{name}": value for name, value in state.items()}), state)
-    assert equal(unwrapped(state), state)

@@ -24,21 +24,7 @@ def test_sines_are_computed_again(side: int, grid: tuple[int, int], kind: torch.
         assert f"computed again for {grid[0]} x {grid[1]} patches from {side} x {side}" in told
 
 
-def test_other_positions_are_interpolated() -> None:
-    """As transformers does it for images of another size; the class token's position stays."""
-    from transformers import ViTConfig
-    from transformers.models.vit.modeling_vit import ViTEmbeddings
-
-    stock = ViTEmbeddings(ViTConfig(hidden_size=8, image_size=16, patch_size=4))
-    table = stock.position_embeddings.detach()
-    found, told = fitted_positions(table, positions(8, (6, 6)), (6, 6), "pos_embed")
-    expected = stock.interpolate_pos_encoding(torch.zeros(1, 37, 8), 24, 24)
-    torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-6)
-    assert "interpolated for 6 x 6 patches from 4 x 4 (bicubic" in told
-    assert torch.equal(found[:, 0], table[:, 0])
-    assert "interpolated for 2 x 8 patches from 4 x 4" in fitted_positions(table, table, (2, 8), "pos_embed")[1]
-
-
-def test_patches_that_are_no_square_are_refused() -> None:
-    with pytest.raises(UserError, match="pos_embed has 16 positions"):
-        fitted_positions(torch.randn(1, 16, 8), positions(8, (2, 2)), (2, 2), "pos_embed")
+@pytest.mark.parametrize(("tokens", "grid"), [(17, (6, 6)), (17, (2, 8)), (16, (2, 2))])
+def test_other_positions_are_refused(tokens: int, grid: tuple[int, int]) -> None:
+    with pytest.raises(UserError, match=f"is learned for {tokens - 1} patches, and the images have {grid[0]}"):
+        fitted_positions(torch.randn(1, tokens, 8), positions(8, grid), grid, "pos_embed")

@@ -21,18 +21,18 @@ MODELS = {
     "vit-mae": "r2mae.images.models.vit_mae",
 }
 
-FINETUNABLE = ("vit-mae", "mlp")
-"""The models that can be fine-tuned completely; for others, only a linear probe of features is possible."""
+VIT = "vit-mae"
+"""The model that other libraries have, whose weights runs may start from (`init`), and that can be fine-tuned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageModelSettings(ModelSettings):
     """Settings of a model of images."""
 
-    exchanged: ClassVar[bool] = False
-    """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = True
     """Whether the model reconstructs unmasked images, with pixels from 0 to 1."""
+    shares_colours: ClassVar[bool] = False
+    """Whether all colours of a pixel are hidden together."""
 
 
 @dataclass(frozen=True, kw_only=True)

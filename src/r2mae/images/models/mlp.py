@@ -8,12 +8,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from r2mae.images.models import MLPSettings as Settings
-from r2mae.images.task import PixelAutoencoder, PixelTask
+from r2mae.images.task import PixelTask
 
 __all__ = ["MLPAutoencoder", "Settings", "build"]
 
 
-class MLPAutoencoder(PixelAutoencoder):
+class MLPAutoencoder(nn.Module):
     """pixels → hidden → latent → pixels; see :class:`~r2mae.images.models.MLPSettings`.
 
     Both hidden layers have batch (or layer) normalisation and ReLU, the output a sigmoid. The representation that

@@ -5,15 +5,14 @@ Our choices where the paper gives none are listed in docs/images.md, "U-Net".
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
-from r2mae.errors import UserError
-from r2mae.fields import Range
+from r2mae.fields import Size
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
@@ -22,7 +21,6 @@ from r2mae.masking.schemes import Curriculum
 __all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
 
 _LEVELS = 4  # the paper's down-sampling blocks
-_MAX_CHANNELS = 1 << 12  # above, the bottleneck alone would have tens of billions of weights
 _WEIGHT_CHANNELS = 16
 
 
@@ -34,15 +32,12 @@ class Settings(ImageModelSettings):
     ----------
     channels : int
         Channels of the first block; each of the four levels below has twice as many (paper: 8, 16 or 32).
-    share_colours : bool
-        Hide all colours of a pixel together, or each independently.
     """
 
-    takes_mask: ClassVar[bool] = True
+    shares_colours: ClassVar[bool] = True
 
     name: str = "unet"
-    channels: Annotated[int, Range(1, _MAX_CHANNELS)] = 16
-    share_colours: bool = True
+    channels: Size = 16
 
     @property
     def latent(self) -> int:
@@ -57,12 +52,10 @@ class UNet(nn.Module):
     transposed 2×2 convolutions. At an odd side, pooling windows extend beyond the edge, and the extra row or column is
     cropped after up-sampling, so images of any size work. Images stay in memory with the colours last, which is faster.
 
-    `channels` are those of the first block, with twice as many at each level below, and `mask_channels` further ones of
-    the first convolution, for the mask (ours, not the paper's): 0, 1 for a mask that the colours share, or `colours`.
-    Their weights, `mask_layer`, are drawn last: all others start as without them.
+    `channels` are those of the first block, with twice as many at each level below.
     """
 
-    def __init__(self, colours: int, channels: int = 16, *, mask_channels: int = 0) -> None:
+    def __init__(self, colours: int, channels: int = 16) -> None:
         super().__init__()
         self.colours = colours
         widths = [channels << level for level in range(_LEVELS + 1)]
@@ -72,7 +65,6 @@ class UNet(nn.Module):
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
         self.up = nn.ModuleList(_ConvBlock(2 * here, here) for here, _ in rising)
         self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
-        self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
 
     def units(self) -> list[nn.Module]:
         """Return the blocks and the layers between them; see :func:`r2mae.training.task.units_of`."""
@@ -83,29 +75,21 @@ class UNet(nn.Module):
         return self._descend(images)[0].mean((2, 3))
 
     def forward(
-        self,
-        images: Float[Tensor, "batch height width colours"],
-        mask: Bool[Tensor, "batch height width masks"] | None = None,
+        self, images: Float[Tensor, "batch height width colours"]
     ) -> tuple[Float[Tensor, "batch height width colours"], Float[Tensor, "batch latent"]]:
-        """Return the reconstruction and the mean over the bottleneck's positions; without a mask nothing is hidden."""
-        state, kept = self._descend(images, mask)
+        """Return the reconstruction and the mean over the bottleneck's positions."""
+        state, kept = self._descend(images)
         representation = state.mean((2, 3))
         for enlarge, block, skip in zip(self.enlarge, self.up, reversed(kept), strict=True):
             height, width = skip.shape[2:]
             state = block(torch.cat([skip, enlarge(state)[:, :, :height, :width]], dim=1))
         return self.output(state).movedim(1, 3), representation
 
-    def _descend(
-        self,
-        images: Float[Tensor, "batch height width colours"],
-        mask: Bool[Tensor, "batch height width masks"] | None = None,
-    ) -> tuple[Tensor, list[Tensor]]:
+    def _descend(self, images: Float[Tensor, "batch height width colours"]) -> tuple[Tensor, list[Tensor]]:
         """Return the bottleneck, and the state of each level before it is pooled."""
-        state, kept, of_mask = images.movedim(3, 1), [], None
-        if self.mask_layer is not None and mask is not None:
-            of_mask = self.mask_layer(mask.to(images.dtype).movedim(3, 1))
-        for level, block in enumerate(self.down):
-            state = block(state, of_mask if level == 0 else None)
+        state, kept = images.movedim(3, 1), []
+        for block in self.down:
+            state = block(state)
             # With one colour, torch cannot infer the channels-last layout; with more, this changes nothing.
             kept.append(state.contiguous(memory_format=torch.channels_last))
             state = max_pool2d(kept[-1], 2, ceil_mode=True)
@@ -123,18 +107,10 @@ class _ConvBlock(nn.Sequential):
             ]  # fmt: skip
         super().__init__(*layers)
 
-    def forward(self, state: Tensor, of_mask: Tensor | None = None) -> Tensor:
-        """Transform states; `of_mask` is added to the output of the first convolution."""
-        first, *others = self
-        state = first(state) if of_mask is None else first(state) + of_mask
-        for layer in others:
-            state = layer(state)
-        return state
-
 
 @dataclass(frozen=True)
 class UNetTask(PixelTask):
-    """Hide pixels of images that keep their shape, of the colours of a pixel all or each independently (`together`)."""
+    """Hide pixels of images that keep their shape, all colours of a pixel together."""
 
     _: KW_ONLY
     colours: int
@@ -144,26 +120,9 @@ class UNetTask(PixelTask):
         """A quarter of the default, as every image has many positions."""
         return 2048
 
-    @property
-    def mask_channels(self) -> int:
-        """Channels of the mask that the model takes: none, one, or one for each colour."""
-        return self.colours // self.together if self.mask_input else 0
-
-    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Refuse images with another number of channels; any height and width is accepted."""
-        if shape[2] != self.colours:
-            raise UserError(
-                f"{name} has images of {shape[2]} colour channels, and the model takes {self.colours}: convert them "
-                "to the channels of the training images"
-            )
-
     def model_input(self, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
         """Return pixels from 0 to 1."""
         return scaled(batch)
-
-    def mask_argument(self, hidden: Bool[Tensor, "batch height width colours"]) -> tuple[Tensor, ...]:
-        """Return the channels of the mask that the model takes, if it takes any."""
-        return (hidden[..., : self.mask_channels],) if self.mask_input else ()
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight for each pixel and ratio from the clean batch."""
@@ -201,15 +160,12 @@ class PositionWeights(nn.Module):
 def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
     height, width, colours = (int(side) for side in architecture["shape"])
-    if height * width < 2:
-        raise UserError("a U-Net needs images of two pixels or more")
     fill = tuple(float(value) for value in architecture.get("fill", ()))
     task = UNetTask(
         height * width * colours,
         exact=bool(architecture["exact"]),
         fill=fill,
-        together=colours if architecture["share_colours"] else 1,
-        mask_input=bool(architecture.get("mask_input", False)),
+        together=colours,
         colours=colours,
     )
-    return task, UNet(colours, int(architecture["channels"]), mask_channels=task.mask_channels)
+    return task, UNet(colours, int(architecture["channels"]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from r2mae.errors import UserError
 from r2mae.fields import Size
@@ -40,13 +40,10 @@ class Settings(ImageModelSettings):
         Sizes of the decoder.
     norm_pix : bool
         Predict the pixels of a patch normalised by its own mean and deviation.
-    pool : {"mean", "class"}
-        Embedding of unmasked images: the mean over patches, or the class token.
     """
 
     mask_tokens: ClassVar[bool] = True
     """The encoder never sees hidden patches, and the decoder has a token for them."""
-    exchanged: ClassVar[bool] = True
     reconstructs: ClassVar[bool] = False
     ratios: ClassVar[SchemeDefaults | None] = PATCH_RATIOS
 
@@ -59,7 +56,6 @@ class Settings(ImageModelSettings):
     decoder_layers: Layers = 8
     decoder_heads: Size = 16
     norm_pix: bool = True
-    pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,5 +84,5 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
     height, width, channels = (int(side) for side in architecture["shape"])
     settings = Settings(**{name: architecture[name] for name in Settings.own_fields() if name in architecture})
     shape, sizes = (height, width, channels), {name: getattr(settings, name) for name in _SIZES}
-    task = PatchTask(shape, settings.patch, settings.norm_pix, settings.pool, settings.decoder_width)
+    task = PatchTask(shape, settings.patch, settings.norm_pix, settings.decoder_width)
     return task, VisionTransformerMAE(shape, **sizes)

@@ -9,7 +9,7 @@ The loss is the squared error at hidden patches.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -362,8 +362,6 @@ class PatchTask(ImageTask["VisionTransformerMAE"]):
         Side of a patch in pixels.
     norm_pix : bool
         Targets are the pixels of a patch normalised by its own mean and deviation.
-    pool : {"mean", "class"}
-        What :meth:`embed` returns: the mean over patches, or the class token.
     width : int
         Width of the decoder, whose states the weight network of a curriculum takes.
     """
@@ -371,7 +369,6 @@ class PatchTask(ImageTask["VisionTransformerMAE"]):
     shape: tuple[int, int, int]
     patch: int
     norm_pix: bool = True
-    pool: Literal["mean", "class"] = "mean"
     width: int = 512
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> HiddenPatches:
@@ -396,9 +393,8 @@ class PatchTask(ImageTask["VisionTransformerMAE"]):
 
     @torch.no_grad()
     def embed(self, model: VisionTransformerMAE, batch: Tensor) -> Float[Tensor, "batch width"]:
-        """Return the mean over the patches of unmasked images after the last norm, or their class token."""
-        states = model.encode(standardised(batch))
-        return states[:, 0] if self.pool == "class" else states[:, 1:].mean(1)
+        """Return the mean over the patches of unmasked images after the last norm."""
+        return model.encode(standardised(batch))[:, 1:].mean(1)
 
     @torch.no_grad()
     def complete(self, model: VisionTransformerMAE, batch: Tensor, ratio: float, key: Key) -> Pictures:
