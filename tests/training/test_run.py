@@ -12,7 +12,8 @@ from r2mae.images.domain import DOMAIN
 from r2mae.training import run as module
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
-from r2mae.training.run import Run, uses_bf16
+from r2mae.training.run import Run, torch_device, uses_bf16
+from r2mae.training.validation import sum_dtype
 
 from .conftest import ToyConfig, ToyDomain
 
@@ -115,3 +116,24 @@ def test_bf16_without_instructions_is_refused_before_anything_is_written(
     with pytest.raises(UserError, match="this processor has no bf16 instructions: give --precision 32, or use a GPU"):
         fit(ToyConfig.make(precision="bf16", device="cpu"), domain, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_apples_gpu_is_chosen_by_name(domain: ToyDomain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert torch_device("mps") == torch.device("mps")
+    assert torch_device("auto").type in ("cpu", "cuda"), "only by name"
+    run = Run.resolve(ToyConfig.make(device="mps"), domain)
+    assert (run.device.type, run.bf16) == ("mps", False)
+    assert sum_dtype(run.device) == torch.float32, "it has no 64-bit floats"
+    with pytest.raises(UserError, match="give --precision 32 with --device mps"):
+        Run.resolve(ToyConfig.make(device="mps", precision="bf16"), domain)
+    with pytest.raises(UserError, match="--device mps is one device"):
+        Run.resolve(ToyConfig.make(device="mps", devices=2), domain, single_process=True)
+    with pytest.raises(UserError, match="unknown device 'mps:1'"):
+        torch_device("mps:1")
+
+
+def test_a_machine_without_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match="this machine has no device 'mps'"):
+        torch_device("mps")

@@ -146,7 +146,7 @@ class MaskedAutoencoder:
         early_stopping : bool
             Stop after five validations without improvement, and keep the best weights.
         device : str
-            "auto", "cpu", "cuda" or "cuda:1".
+            "auto", "cpu", "cuda", "cuda:1" or "mps".
         run : path, optional
             Run folder, from which an interrupted training resumes; by default the model is only in memory.
         progress : bool

@@ -32,6 +32,7 @@ from r2mae.training.validation import (
     evaluating,
     re_estimated_statistics,
     statistics_at_ratios,
+    sum_dtype,
     to_device,
 )
 
@@ -329,7 +330,7 @@ def masked_gene_losses(
     device, key = next(model.parameters()).device, Key.root(0).fold("evaluation masks")
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
-    each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=torch.float64, device=device)
+    each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=sum_dtype(device), device=device)
     read: BatchReader = cells if items is None else items.recording(cells)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):

@@ -34,6 +34,7 @@ from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output, Task
+from r2mae.training.validation import sum_dtype
 
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)
@@ -435,7 +436,7 @@ def hidden_losses(
 
 def _gamma_term(x: Float[Tensor, " entries"], log_theta: Float[Tensor, " entries"]) -> Float[Tensor, " entries"]:
     """Return r(x, θ) − log x!, computed in 64-bit floats if the device has them: a small difference of large log Γ."""
-    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    wide = sum_dtype(x.device)
     log_of, count = log_theta.to(wide), x.to(wide)
     small = log_of.exp().clamp(max=_LARGE)
     rise = torch.lgamma(small + count) - (torch.lgamma(small) + count * log_of)

@@ -162,7 +162,7 @@ def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> No
 GROUPS = ("run", "data", "model", "task", "scheme", "optimizer", "machine", "evaluation", "")
 """The parts of a configuration, in the order of the help; "run" are its fields outside of groups, but the preset."""
 
-_WORDS = {"device": ("auto", "cpu", "cuda")}
+_WORDS = {"device": ("auto", "cpu", "cuda", "mps")}
 _USUAL = 2  # the first settings of a model are in the short help
 _COMMON = ("preset", "model", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed", "device")
 

@@ -30,13 +30,13 @@ class Options:
     output : str, optional
         File to write, of cells .h5ad or .npz, of others .npz; by default in RUN.
     device : str
-        Device: auto, cpu, cuda or cuda:N.
+        Device: auto, cpu, cuda, cuda:N or mps.
     """
 
     run: str = argument()
     data: str = argument()
     output: str | None = option(None, short="-o", metavar="OUT")
-    device: str = option("auto", words=("auto", "cpu", "cuda"))
+    device: str = option("auto", words=("auto", "cpu", "cuda", "mps"))
 
 
 def _offer(domain: "Domain") -> Offer:

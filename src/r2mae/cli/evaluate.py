@@ -35,7 +35,7 @@ class Options:
     data : str, optional
         Measure on other data: a named set or a path. Probes are fitted on the training part of these data.
     device : str
-        Device: auto, cpu, cuda or cuda:N.
+        Device: auto, cpu, cuda, cuda:N or mps.
     json : bool
         Print JSON, for scripts.
     """
@@ -44,7 +44,7 @@ class Options:
     what: str | None = argument(None)
     baselines: tuple[str, ...] = ()
     data: str | None = None
-    device: str = option("auto", words=("auto", "cpu", "cuda"))
+    device: str = option("auto", words=("auto", "cpu", "cuda", "mps"))
     json: bool = False
 
 

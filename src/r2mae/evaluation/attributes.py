@@ -49,7 +49,7 @@ class AttributeHead(nn.Module):
         """Return the logits of all rows of features, computed `rows` at a time."""
         x = as_features(features, self.heads.weight.device)
         parts = [self(as_floats(x[first : first + rows])) for first in range(0, max(len(x), 1), rows)]
-        return torch.cat(parts).double().cpu().numpy()
+        return torch.cat(parts).cpu().double().numpy()
 
 
 def fit_attributes(

@@ -61,7 +61,7 @@ class _Scoring:
     batch_size : int, optional
         Windows per forward pass; a position has two.
     device : str
-        Device: auto, cpu, cuda or cuda:N.
+        Device: auto, cpu, cuda, cuda:N or mps.
     """
 
     run: str = argument()

@@ -26,7 +26,7 @@ from r2mae.genome.task import AlignmentTask, HiddenBases
 from r2mae.genome.variants.files import Logs, Numbers, SiteLogs
 from r2mae.genome.variants.labelled import measure_variants
 from r2mae.masking.keys import Key
-from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
+from r2mae.training.validation import EVALUATION_KEY, evaluating, sum_dtype, to_device
 
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
 _ROWS = 64
@@ -87,7 +87,7 @@ def curve_scores(
     """
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")
-    sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
+    sums = torch.zeros(len(ratios), 3, dtype=sum_dtype(device), device=device)
     times = min(-(-_ENOUGH_WINDOWS // len(windows)), _MOST_REPEATS)
     for first in range(0, len(windows), _ROWS):
         rows = np.arange(first, min(first + _ROWS, len(windows)))
@@ -109,10 +109,11 @@ def curve_scores(
 
 def _sums(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases) -> Float64[Tensor, "3"]:
     """Return the sum of losses, the number of correct predictions, and the number of hidden bases."""
-    scores, real = prediction.double(), corrupted.real
+    wide = sum_dtype(prediction.device)
+    scores, real = prediction.to(wide), corrupted.real
     losses = scores.logsumexp(-1) - scores.gather(-1, corrupted.targets[..., None])[..., 0]
     hits = scores.argmax(-1) == corrupted.targets
-    return torch.stack([(losses * real).sum(), (hits & real).sum().double(), real.sum().double()])
+    return torch.stack([(losses * real).sum(), (hits & real).sum().to(wide), real.sum().to(wide)])
 
 
 def baseline_scores(

@@ -33,6 +33,7 @@ from r2mae.training.validation import (
     re_estimated_statistics,
     read_all,
     statistics_at_ratios,
+    sum_dtype,
     to_device,
 )
 
@@ -157,7 +158,7 @@ def clean_mse(task: ImageTask[_Model], model: _Model, batches: ImageBatches, ite
     with evaluating(model):
         for rows, batch in in_batches(batches, device=device):
             squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
-            each[rows] = squares.mean(1, dtype=torch.float64).cpu().numpy()
+            each[rows] = squares.mean(1, dtype=sum_dtype(device)).cpu().numpy()
     items.add("clean_mse", each)
     return float(each.mean())
 
@@ -198,7 +199,7 @@ def masked_scores(
     `prepare` is called with the index of a ratio before the model runs at it.
     """
     device = str(next(model.parameters()).device)
-    sums = torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
+    sums = torch.full((len(RATIOS), len(batches)), math.nan, dtype=sum_dtype(device), device=device)
     read = items.recording(batches)
     losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
     items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))

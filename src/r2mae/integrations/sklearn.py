@@ -158,7 +158,7 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         with torch.no_grad():
             places = [slice(first, first + _ROWS_AT_ONCE) for first in range(0, len(x), _ROWS_AT_ONCE)]
             predicted = [self._predict(values[rows], seen[rows]) for rows in places]
-        filled = torch.cat(predicted).double().cpu().numpy() * self.scale_ + self.mean_
+        filled = torch.cat(predicted).cpu().double().numpy() * self.scale_ + self.mean_
         return np.where(missing, filled, x)
 
     def _standardised(self, x: Float[np.ndarray, "n d"]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, "n d"]]:

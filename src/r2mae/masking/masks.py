@@ -16,6 +16,10 @@ RatioLike = float | Float[np.ndarray, " batch"]
 Device = torch.device | str | None
 
 _SIGNED = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+_ON_HOST = (
+    "cpu",
+    "mps",
+)  # where NumPy draws: it multiplies words faster than torch, and Apple's GPU lacks some 64-bit kernels
 
 
 def hidden_count(length: int, ratio: float) -> int:
@@ -130,8 +134,9 @@ def token_mask(
     device, candidates = special.device, ~special
     scores, lengths = _scores(key, batch, width, device), candidates.sum(1)
     if exact:
-        share = ratio if isinstance(ratio, float | int) else torch.as_tensor(ratio, device=device)
-        counts = torch.floor(lengths.double() * share + 0.5 + 1e-9).long()
+        where = "cpu" if device.type == "mps" else device  # Apple's GPU has no 64-bit floats
+        share = ratio if isinstance(ratio, float | int) else torch.as_tensor(ratio, device=where)
+        counts = torch.floor(lengths.to(where).double() * share + 0.5 + 1e-9).long().to(device)
     else:  # hiding as many of the smallest scores as are below the ratio hides each token independently
         info = torch.iinfo(scores.dtype)
         top = (scores.long() - info.min) >> (info.bits - 32) & 0xFFFFFFFF
@@ -223,11 +228,10 @@ def _hidden_counts(lengths: np.ndarray, ratio: RatioLike) -> np.ndarray:
 def _random_bits(key: Key, rows: int, width: int, bits: int, device: Device) -> Tensor:
     """Return draws of `bits` bits, shape (rows, width), as signed integers."""
     per_row, device = -(-width * bits // 64), torch.device(device or "cpu")
-    if device.type == "cpu":  # NumPy multiplies words faster than torch
-        drawn = torch.from_numpy(words(key, rows, per_row).view(np.int64))
-    else:
-        drawn = device_words(key, rows, per_row, device)
-    return drawn.view(_SIGNED[bits])[:, :width]
+    if device.type not in _ON_HOST:
+        return device_words(key, rows, per_row, device).view(_SIGNED[bits])[:, :width]
+    drawn = torch.from_numpy(words(key, rows, per_row).view(np.int64))
+    return drawn.view(_SIGNED[bits])[:, :width].to(device)
 
 
 def _bernoulli_mask(key: Key, rows: int, width: int, ratio: RatioLike, device: Device) -> Tensor:

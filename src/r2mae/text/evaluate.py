@@ -32,7 +32,7 @@ from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, scor
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.run import cpu_threads
 from r2mae.training.task import Batches
-from r2mae.training.validation import EVALUATION_KEY, evaluating
+from r2mae.training.validation import EVALUATION_KEY, evaluating, sum_dtype
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the default ratio to the highest of the paper's Fig. 1F
 _ROWS = 64
@@ -140,8 +140,8 @@ def ratio_curve(
     chosen = _evenly_spaced(len(rows), sequences)
     device = next(model.parameters()).device
     key = Key.root(0).fold("ratio curve")
-    sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
-    each = torch.zeros(2, len(ratios), len(chosen), dtype=torch.float64, device=device)
+    sums = torch.zeros(len(ratios), 3, dtype=sum_dtype(device), device=device)
+    each = torch.zeros(2, len(ratios), len(chosen), dtype=sum_dtype(device), device=device)
     read: BatchReader = rows if items is None else items.recording(rows)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
@@ -170,7 +170,7 @@ def _sums(
     """
     states, logits_of = model.at_hidden(corrupted.inputs, corrupted.columns)
     targets, counted = corrupted.targets, corrupted.real
-    tally = torch.zeros(3, dtype=torch.float64, device=states.device)
+    tally = torch.zeros(3, dtype=sum_dtype(states.device), device=states.device)
     row_of = None if of_rows is None else corrupted.loss_rows()
     block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // task.vocab_size)
     for first in range(0, len(targets), block):
@@ -180,7 +180,7 @@ def _sums(
         highest, answer = logits.max(1)
         losses = logits.sub_(highest[:, None]).exp_().sum(1).log() + highest - chosen
         hits = (answer == targets[part]).to(losses.dtype)
-        found = (torch.stack([losses, hits, torch.ones_like(losses)]) * counted[part]).double()
+        found = (torch.stack([losses, hits, torch.ones_like(losses)]) * counted[part]).to(tally.dtype)
         tally += found.sum(1)
         if of_rows is not None and row_of is not None:
             of_rows.index_add_(1, row_of[part], found[:2])

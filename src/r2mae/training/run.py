@@ -52,6 +52,8 @@ class Run:
         rank = 0 if single_process else process_rank(machine.devices, machine.nodes)
         if machine.ranks > 1 and ":" in machine.device:
             raise UserError(f"--device {machine.device} names one device: omit the number with --devices")
+        if device.type == "mps" and machine.ranks > 1:
+            raise UserError("--device mps is one device: omit --devices and --nodes")
         if device.type == "cuda" and torch.cuda.device_count() < machine.devices:
             raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {machine.devices}")
         if device.type == "cuda" and ":" not in machine.device:
@@ -70,13 +72,17 @@ class Run:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device that "auto", "cpu", "cuda" or "cuda:N" means on this machine; one that it lacks is refused."""
+    """Return the device that a name means on this machine; one that it lacks is refused.
+
+    "auto" is a CUDA device if there is one, and else the CPU; "cuda:N" is one of several; "mps" is Apple's GPU.
+    """
     kind, _, number = name.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdigit())):
-        raise UserError(f"unknown device {name!r}: choose auto, cpu, cuda or cuda:N")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
+        raise UserError(f"unknown device {name!r}: choose auto, cpu, cuda, cuda:N or mps")
     if kind == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+    missing = not torch.backends.mps.is_available() if kind == "mps" else int(number or 0) >= torch.cuda.device_count()
+    if kind != "cpu" and missing:
         raise UserError(f"this machine has no device {name!r}: omit --device to choose automatically")
     return torch.device(name)
 
@@ -88,6 +94,8 @@ def uses_bf16(precision: str, device: torch.device) -> bool:
     """
     if precision == "auto":
         return device.type == "cuda" and has_fast_bf16(device)
+    if precision == "bf16" and device.type == "mps":
+        raise UserError("bf16 is for CUDA devices and processors: give --precision 32 with --device mps")
     if precision == "bf16" and not has_fast_bf16(device):
         kind = "GPU" if device.type == "cuda" else "processor"
         raise UserError(f"this {kind} has no bf16 instructions: give --precision 32, or use a GPU that has them")

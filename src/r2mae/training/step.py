@@ -121,6 +121,8 @@ class Pretraining(nn.Module):
         seed = self._torch_key.fold(step, part, self.rank).seed()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed(seed)
+        if torch.backends.mps.is_available():
+            torch.mps.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
 
     def _mean_ratio(self, ratio: RatioLike, step: int) -> float:

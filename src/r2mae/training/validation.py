@@ -32,6 +32,11 @@ Statistics = Mapping[str, Tensor]
 """Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
 
 
+def sum_dtype(device: torch.device | str) -> torch.dtype:
+    """Return the type of sums over a data set: 64-bit floats, or 32-bit ones on Apple's GPU, which has no others."""
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64
+
+
 @torch.no_grad()
 def masked_losses(
     task: Task,
@@ -61,7 +66,7 @@ def masked_losses(
     """
     key = Key.root(seed).fold("evaluation masks")
     # Filled in place: small tensors allocated between the large ones of a batch would keep their memory from release.
-    sums, counts = torch.zeros(2, len(ratios), -(-len(data) // BATCH), dtype=torch.float64, device=device)
+    sums, counts = torch.zeros(2, len(ratios), -(-len(data) // BATCH), dtype=sum_dtype(device), device=device)
     with evaluating(model):
         for rows, given in in_order(data, Key.root(seed).fold("evaluation batches")):
             first, batch = int(rows[0]), to_device(given, device)
