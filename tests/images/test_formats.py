@@ -96,7 +96,7 @@ def test_a_large_npy_is_read_on_access(write):
         assert isinstance(mapped, NpyImages)
         np.testing.assert_array_equal(mapped.take(np.arange(len(array))), array[..., None])
         path.write_bytes(path.read_bytes()[:-1])
-        refused("x: has become shorter", lambda path, images: images.take(np.array([4])), path, mapped)
+        refused("x: .* it has changed since the run began", lambda path, images: images.take(np.array([4])), path, mapped)
     refused("GB of memory", read_npy, write(npy(FLOATS)), limit=10)
     refused("GB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), limit=10)
     bad = np.full((3, 2, 2), 2, np.float32)
@@ -174,7 +174,6 @@ def test_bool_bytes_other_than_0_and_1_are_true(write):
     [
         ([2, 0, 2, 7, 0], ("0", "2", "7"), [1, 0, 1, 2, 0]),
         (["cat", "ant", "cat", "é", "ant"], ("ant", "cat", "é"), [1, 0, 1, 2, 0]),
-        ([b"b", b"a", b"b", b"b", b"a"], ("a", "b"), [1, 0, 1, 1, 0]),
         ([10, 9, 9, 9, 100], ("9", "10", "100"), [1, 0, 0, 0, 2]),
     ],
 )
@@ -232,7 +231,7 @@ def stored(**arrays):
         (npz(images=PIXELS, labels=np.zeros((5, 2), int)), r"shape \(5, 2\)"),
         (npz(images=PIXELS, labels=[0.5] * 5), "labels have type float64"),
         (npz(images=PIXELS, labels=[0, 1, -1, 0, 0]), "image 2 has the negative label -1"),
-        (npz(images=PIXELS, labels=[b"\xff"] * 5), "labels are no text .*utf-8"),
+        (npz(images=PIXELS, labels=[b"a"] * 5), r"labels have type \|S1, expected integers or text"),
         (zipped(images=npy(PIXELS) + b"x"), "bytes follow"),
         (zipped(images=npy(PIXELS)[:-1]), "not a valid .npz"),
         (zipped(images=b"pixels"), "not a valid .npz"),
@@ -332,5 +331,5 @@ def test_every_valid_file_of_the_fuzz_is_valid(write):
 
 def test_labels_that_are_no_characters(write):
     text = npy(np.array(["a", "b", "a", "b", "a"])).replace(b"a\x00\x00\x00", b"\x00\x00\x11\x00", 1)
-    with pytest.raises(UserError, match="labels are no text"):
+    with pytest.raises(UserError, match="x: not a valid .npz file"):
         read_npz(write(zipped(images=npy(PIXELS), labels=text)))
