@@ -96,7 +96,9 @@ def test_a_large_npy_is_read_on_access(write):
         assert isinstance(mapped, NpyImages)
         np.testing.assert_array_equal(mapped.take(np.arange(len(array))), array[..., None])
         path.write_bytes(path.read_bytes()[:-1])
-        refused("x: .* it has changed since the run began", lambda path, images: images.take(np.array([4])), path, mapped)
+        refused(
+            "x: .* it has changed since the run began", lambda path, images: images.take(np.array([4])), path, mapped
+        )
     refused("GB of memory", read_npy, write(npy(FLOATS)), limit=10)
     refused("GB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), limit=10)
     bad = np.full((3, 2, 2), 2, np.float32)
@@ -331,5 +333,5 @@ def test_every_valid_file_of_the_fuzz_is_valid(write):
 
 def test_labels_that_are_no_characters(write):
     text = npy(np.array(["a", "b", "a", "b", "a"])).replace(b"a\x00\x00\x00", b"\x00\x00\x11\x00", 1)
-    with pytest.raises(UserError, match="x: not a valid .npz file"):
+    with pytest.raises(UserError, match=r"x: not a valid \.npz file"):
         read_npz(write(zipped(images=npy(PIXELS), labels=text)))

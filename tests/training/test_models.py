@@ -98,8 +98,9 @@ def test_the_mask_is_an_input_of_models_that_take_it() -> None:
     }  # fmt: skip
     assert "mask_input" not in aware.replace(mask_input=False).model.architecture()
     assert ImagesConfig.from_dict(aware.to_dict()) == aware
-    # Another model keeps it, or refuses it.
-    assert aware.replace(**{"model": "unet", "model.channels": 2}).model.mask_input
+    # Another model refuses it.
+    with pytest.raises(UserError, match="'unet' does not take its mask as an input"):
+        aware.replace(**{"model": "unet"})
     assert aware.replace(hidden=16).replace(**{"model": "mlp", "latent": 3}).model.mask_input
     with pytest.raises(UserError, match="'toy' does not take its mask as an input"):
         aware.replace(**{"model": "toy"})

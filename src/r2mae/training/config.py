@@ -634,8 +634,8 @@ class RunConfig:
 
                 version = recorded_version(file.parent)
                 raise UserError(
-                    f"written by another version of r2mae{version}, or edited: this one has no field {error.name!r}: "
-                    "train again into another --out, or use that version"
+                    f"written by another version of r2mae{version} or another command, or edited: there is no field "
+                    f"{error.name!r} here: train again into another --out, or use that version"
                 ) from None
 
     def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:

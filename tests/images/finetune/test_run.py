@@ -309,6 +309,8 @@ def test_a_fine_tuning_run_is_refused_where_it_cannot_be_used(
     told = capsys.readouterr().err
     assert told.count("\n") == 2
     assert "has no pictures" in told
-    assert "unknown field" in told_by(["pretrain", "images", "digits", "--out", out], capsys)
+    assert "or another command, or edited: there is no field 'run'" in told_by(
+        ["pretrain", "images", "digits", "--out", out], capsys
+    )
     assert main(["runs", str(tmp_path)]) == 0
     assert "finished" in capsys.readouterr().out
