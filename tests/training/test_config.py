@@ -85,7 +85,7 @@ def test_a_file_of_another_version_is_refused_with_that_version(tmp_path: Path) 
     written["machine"]["activation_checkpointing"] = False
     (tmp_path / "config.yaml").touch()
     said = r"config\.yaml: written by another version of r2mae{} or another command, or edited: there is no field "
-    said += r"'machine\.activation_checkpointing': train again into another --out"
+    said += r"'machine\.activation_checkpointing' here: train again into another --out"
     with pytest.raises(UserError, match=said.format("")):
         ImagesConfig.from_dict(written, source=str(tmp_path / "config.yaml"))
     write_json(tmp_path / "environment.json", {"versions": {"r2mae": "0.0.9"}, "commit": "abcdef0123456"})
