@@ -75,6 +75,18 @@ def test_files_without_obsm_and_names_that_occur_twice(make: Make, write: Write,
     np.testing.assert_array_equal(anndata.read_h5ad(tmp_path / "out.h5ad").obsm["X_r2mae"], EMBEDDING)
 
 
+@pytest.mark.filterwarnings("ignore::anndata.OldFormatWarning")
+def test_an_old_file_in_which_obsm_is_one_array(make: Make, write: Write, tmp_path: Path) -> None:
+    path = write(make(), tmp_path / "a.h5ad")
+    with h5py.File(path, "r+") as file:
+        del file["obsm"]
+        file["obsm"] = np.zeros(len(EMBEDDING), dtype=[("X_pca", "f4", (3,))])
+    write_h5ad(tmp_path / "out.h5ad", ARRAYS, str(path))
+    obsm = anndata.read_h5ad(tmp_path / "out.h5ad").obsm
+    assert set(obsm) == {"X_pca", "X_r2mae"}
+    np.testing.assert_array_equal(obsm["X_r2mae"], EMBEDDING)
+
+
 def test_a_source_that_changed_meanwhile(make: Make, write: Write, tmp_path: Path) -> None:
     path = write(make()[::-1].copy(), tmp_path / "a.h5ad")
     before = path.read_bytes()

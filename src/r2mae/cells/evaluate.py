@@ -143,7 +143,8 @@ def evaluate_embedding(
         paper balanced accuracy and macro F1 of each label (both AUROCs for one in `auroc_labels`), and both Spearman
         correlations of each number. For a label column ``_bacc``, ``_f1``, ``_auroc``, and ``_auroc_donor`` if each
         donor has one value; for a number column ``_spearman_cell`` and ``_spearman_donor``; ``effective_rank`` and
-        ``spectral_entropy`` of at most 10,000 cells.
+        ``spectral_entropy`` of at most 10,000 cells. Undefined scores are omitted;
+        :func:`r2mae.cells.donors.check_probes` gives the reason, and says which cells the probes omit.
 
     Raises
     ------

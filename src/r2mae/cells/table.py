@@ -562,18 +562,23 @@ def _write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> 
     path = path_of(source)
     if list(arrays["cells"]) != list(read_obs(source).index.astype(str)):
         raise UserError(f"{source} has other cells than were embedded: it changed meanwhile; embed it again")
+    with opened(path) as store:
+        copied = not path.is_dir() and not hasattr(store.get("obsm", {}), "dtype")  # in old files obsm is one array
     with atomic_path(output) as temporary:
-        if path.is_dir():
-            # Columns of pandas' own string type, which a source may have, are written only with this setting.
-            with anndata.settings.override(allow_write_nullable_strings=True):
-                read_adata(path).write_h5ad(temporary)
-        else:
+        if copied:
             shutil.copyfile(path, temporary)
+            size = path.stat().st_size
+        else:
+            adata = read_adata(source)
+            h5py.File(temporary, "w").close()
+            size = adata.__sizeof__()
         if hasattr(os, "posix_fallocate"):  # the HDF5 library ends the process if a full disk fails its writes
             with temporary.open("r+b") as file:
-                size = temporary.stat().st_size + arrays["embedding"].nbytes + _SLACK
-                os.posix_fallocate(file.fileno(), 0, size)
-        with h5py.File(temporary, "r+") as store:
+                os.posix_fallocate(file.fileno(), 0, size + arrays["embedding"].nbytes + _SLACK)
+        # Columns of pandas' own string type, which a source may have, are written only with this setting.
+        with anndata.settings.override(allow_write_nullable_strings=True), h5py.File(temporary, "r+") as store:
+            if not copied:
+                write_elem(store, "/", adata)
             obsm = store.require_group("obsm")
             if not obsm.attrs:
                 obsm.attrs["encoding-type"], obsm.attrs["encoding-version"] = "dict", "0.1.0"
