@@ -108,6 +108,13 @@ def test_files_of_shards_that_are_not_read_are_counted(folder: Path, caplog: pyt
         assert "sharded: files that are not read as images: 1 .heic" in caplog.text
 
 
+def test_labels_in_json_are_named_as_unread(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = [(name.replace(".cls", ".json"), content) for name, content in samples(range(10))]
+    write(tmp_path / "000.tar", files)
+    assert load_images(tmp_path / "000.tar")[1] is None
+    assert "10 .json; labels are read from the .cls files of numbered shards, such as 000.tar" in caplog.text
+
+
 def test_official_parts_in_other_words(tmp_path: Path) -> None:
     for name, rows in (("a-training-000", range(9)), ("b-training-001", range(9, 18)), ("a-dev-000", range(18, 24))):
         write(tmp_path / "parts" / f"{name}.tar", samples(rows))

@@ -48,7 +48,7 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     """Run the command."""
     known = {one.name: one for one in domain.command_line.model_formats}
     if not known:
-        raise UserError(f"{path} is a run of {domain.name}, whose models no other library loads: use r2mae.load")
+        raise UserError(f"{path} is a run of {domain.name} that is not exported: use r2mae.load")
     if options.to is None:
         raise UserError(f"name the layout: r2mae export {path} --to {'|'.join(known)} -o OUT")
     if options.to not in known:

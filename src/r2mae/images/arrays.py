@@ -199,7 +199,9 @@ def _checked_labels(part: Part, count: int) -> np.ndarray | None:
     if labels.dtype.kind == "U":
         return labels
     if labels.dtype.kind not in "iu":
-        raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or text")
+        raise UserError(
+            f"{part.place}: labels have type {labels.dtype}, expected integers or text, y.astype(int) or y.astype(str)"
+        )
     labels = labels.astype(np.int64)
     if labels.size and labels.min() < 0:
         first = int(np.argmax(labels < 0))

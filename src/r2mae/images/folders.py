@@ -109,7 +109,9 @@ def log_others(place: object, suffixes: Iterable[str]) -> None:
     if others := Counter(suffixes):
         kinds = ", ".join(f"{count:,} {suffix or 'without an ending'}" for suffix, count in others.most_common(5))
         more = ", …" * (len(others) > 5)
-        warn(f"{place}: files that are not read as images: {kinds}{more}")
+        labels = "; labels are read from the .cls files of numbered shards, such as 000.tar"
+        labels = labels if {".json", ".cls"} & set(others) else ""
+        warn(f"{place}: files that are not read as images: {kinds}{more}{labels}")
 
 
 def _unwrapped(part: Folder) -> Folder:
