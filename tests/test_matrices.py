@@ -175,6 +175,11 @@ def test_counts_are_normalised(write_cells: Callable[..., Path], kind: str) -> N
     )
 
 
+def test_cells_without_counts(write_cells: Callable[..., Path], recwarn: pytest.WarningsRecorder) -> None:
+    refused(write_cells(np.zeros((4, 3))), "fewer than 2 cells have any counts")
+    assert not [one for one in recwarn if one.category is RuntimeWarning]
+
+
 def test_normalised_values_are_taken_as_they_are(write_cells: Callable[..., Path]) -> None:
     found = load_matrix(write_cells(VALUES))
     np.testing.assert_array_equal(found.values, VALUES)
