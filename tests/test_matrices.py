@@ -76,7 +76,22 @@ def test_a_missing_number_and_a_missing_header_are_named(tmp_path: Path) -> None
     lines[4] = "1.2,,0"
     (tmp_path / "a.csv").write_text("\n".join(lines))
     refused(tmp_path / "a.csv", "row 4, column 'b' holds nan: fill it in")
-    refused(table(tmp_path / "b.csv", VALUES, None), "its first line holds numbers: name the features there")
+    for first in ("0.5,0.5,1", "0.5,,1", "cell,0.5,1", "7,8,9"):
+        refused(table(tmp_path / "b.csv", VALUES, first), "its first line holds numbers: name the features there")
+    refused(table(tmp_path / "c.csv", VALUES, "a,b"), "fewer names than there are columns")
+    refused(table(tmp_path / "d.tsv", VALUES, "a,b,c"), "with tabs between them")
+
+
+def test_columns_that_pandas_counted(tmp_path: Path) -> None:
+    rows = np.column_stack([np.arange(len(VALUES)), VALUES])
+    assert load_matrix(table(tmp_path / "a.csv", rows, ",0,1,2")).features == ("0", "1", "2")
+    assert load_matrix(table(tmp_path / "b.csv", VALUES, "0,1,2")).features == ("0", "1", "2")
+
+
+def test_a_misspelt_number_is_named(tmp_path: Path) -> None:
+    values = VALUES.astype(object)
+    values[4, 1] = "1.2.3"
+    refused(table(tmp_path / "a.csv", values, "a,b,c"), "row 5, column 'b' holds '1.2.3', no number: correct it")
 
 
 BROKEN: dict[str, tuple[bytes, str]] = {
@@ -158,6 +173,11 @@ def test_counts_are_normalised(write_cells: Callable[..., Path], kind: str) -> N
         "1 cells without counts are left out",
         "1 of 6 features never vary and are left out",
     )
+
+
+def test_cells_without_counts(write_cells: Callable[..., Path], recwarn: pytest.WarningsRecorder) -> None:
+    refused(write_cells(np.zeros((4, 3))), "fewer than 2 cells have any counts")
+    assert not [one for one in recwarn if one.category is RuntimeWarning]
 
 
 def test_normalised_values_are_taken_as_they_are(write_cells: Callable[..., Path]) -> None:

@@ -137,16 +137,36 @@ def _table(path: Path) -> Matrix:
     """Read the columns of numbers below a header; those that are not, and an index without a name, are left out."""
     import pandas as pd
 
+    separator, between = (",", "commas") if path.suffix.lower() == ".csv" else ("\t", "tabs")
     with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
-        frame = pd.read_csv(path, sep="," if path.suffix.lower() == ".csv" else "\t", low_memory=False)
-    if pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all():
-        raise UserError(f"{path}: its first line holds numbers: name the features there")
+        first = pd.read_csv(path, sep=separator, header=None, nrows=1).iloc[0].dropna()
+        frame = pd.read_csv(path, sep=separator, low_memory=False)
+    _check_header(path, pd.to_numeric(first, errors="coerce").dropna().to_numpy(), len(first))
+    if not isinstance(frame.index, pd.RangeIndex):  # then pandas takes the first columns as names of rows
+        raise UserError(f"{path}: its first line has fewer names than there are columns: name each column")
     numbers = frame.select_dtypes(["number", "bool"]).drop(columns="Unnamed: 0", errors="ignore")
-    if numbers.shape[1] == 0:
-        raise UserError(f"{path}: none of its columns holds numbers: expected samples in rows, features in columns")
     omitted = [str(name) for name in frame.columns if name not in numbers]
+    for name in omitted:
+        column = frame[name].dropna()
+        words = pd.to_numeric(column, errors="coerce").isna()
+        if 0 < words.mean() < 0.1:
+            row = int(column.index[int(np.argmax(words))])
+            word = str(frame[name].iloc[row])[:40]
+            raise UserError(f"{path}: row {row + 1}, column {name!r} holds {word!r}, no number: correct it")
+    if numbers.shape[1] == 0:
+        raise UserError(
+            f"{path}: none of its columns holds numbers: expected samples in rows, features in columns, with {between} "
+            "between them"
+        )
     notes = [f"columns left out, as they hold no numbers or number the rows: {', '.join(omitted[:5])}"] * bool(omitted)
     return Matrix(path.stem, numbers.to_numpy(dtype=np.float64), tuple(map(str, numbers.columns)), tuple(notes))
+
+
+def _check_header(path: Path, numbers: np.ndarray, cells: int) -> None:
+    """Refuse a first line that is a sample, by its numbers; 0, 1, 2 … are the names that pandas gives to columns."""
+    counted = np.array_equal(numbers, np.arange(len(numbers)))
+    if not counted and (len(numbers) == cells or (numbers % 1 != 0).any()):
+        raise UserError(f"{path}: its first line holds numbers: name the features there")
 
 
 def _cells(source: str | Path, most: int) -> Matrix:
@@ -173,6 +193,8 @@ def _cells(source: str | Path, most: int) -> Matrix:
         if (empty := int((total == 0).sum())) > 0:
             notes.append(f"{empty:,} cells without counts are left out")
             x, total = x[total > 0], total[total > 0]
+        if len(total) < 2:
+            raise UserError(f"{path}: fewer than 2 cells have any counts in X")
         x.data = np.log1p(np.repeat(np.median(total) / total, np.diff(x.indptr)) * x.data)
     if len(names) > most:
         notes.append(f"the {most:,} most variable of {len(names):,} genes are used")

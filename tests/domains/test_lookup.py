@@ -86,8 +86,17 @@ BROKEN = {
     "no_such_object": ("waves", "no_such_object:WAVES", "", "cannot be loaded (AttributeError: "),
     "raises": ("waves", "raises:DOMAIN", "1 / 0", "cannot be loaded (ZeroDivisionError: "),
     "lacks": ("waves", "lacks:DOMAIN", "import no_such_library", "no_such_library"),
+    "module_alone": ("waves", "module_alone", "", "names a module alone: write module_alone:OBJECT"),
     "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherits from r2mae.domains.base.Domain"),
 }
+
+
+COMMAND = """
+from r2mae.domains.options import Command, CommandLine
+
+Waves.command_line = CommandLine(commands={"listen": Command("waves:listen")})
+"""
+BROKEN["commands"] = ("waves", "commands:DOMAIN", DOMAIN + COMMAND, "of commands declares the command 'listen'")
 
 
 @pytest.mark.parametrize(("name", "target", "code", "told"), BROKEN.values(), ids=BROKEN)

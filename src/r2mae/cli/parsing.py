@@ -101,7 +101,9 @@ class Parser(argparse.ArgumentParser):
     def _unknown_option(self, name: str) -> UserError:
         """Return the error for an option that the command does not have."""
         known = [option.typed for option in self.options.values() if not option.positional]
-        hint = self.elsewhere.get(name) or nearest(name, known)
+        group, _, field = name.removeprefix("--").partition(".")
+        written = group if field == "name" else field  # --optimizer.lr is --lr, --model.name is --model
+        hint = self.elsewhere.get(name) or nearest(f"--{written}" if f"--{written}" in known else name, known)
         if "choose" in hint and self.lacks:
             return UserError(f"{self.lacks} {name}: omit it")
         return UserError(f"unknown option {name!r} of {self.prog!r}: {'see --help' if 'choose' in hint else hint}")

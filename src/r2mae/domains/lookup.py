@@ -12,7 +12,7 @@ from r2mae import cores
 from r2mae.domains.base import REQUIRED, Domain
 from r2mae.errors import UserError, unknown, warn_once
 from r2mae.files import check_output_is_not_source
-from r2mae.registry import DOMAINS, package_of
+from r2mae.registry import DOMAIN_COMMANDS, DOMAINS, package_of
 from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def import_object(domain: str, target: str) -> Any:
 def load_foreign(what: str, package: str, target: str) -> Any:
     """Import an object of another package; if it cannot be imported, for whatever reason, the error names `what`."""
     module, _, attribute = target.partition(":")
+    if not attribute:
+        raise UserError(f"{what} of {package}: its entry point names a module alone: write {module}:OBJECT")
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # foreign code may raise anything
@@ -85,6 +87,9 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
             f"the domain {name!r} of {package} has several names: its entry point, `name` and "
             "`config.domain` must be the same"
         )
+    if own := sorted(set(domain.command_line.commands) - set(DOMAIN_COMMANDS)):
+        lacks = f"the domain {name!r} of {package} declares the command {own[0]!r}"
+        raise UserError(f"{lacks}: commands of other packages are entry points r2mae.commands")
     return domain
 
 

@@ -496,7 +496,10 @@ class RunConfig:
 
         def is_guilty(place: int) -> bool:
             if isinstance(refused, FieldError):
-                given = dict(_flat_values(cls, layers[place].values))
+                try:
+                    given = dict(_flat_values(cls, layers[place].values))
+                except UserError:  # its scheme has an option that no scheme takes
+                    return True
                 return refused.name in {*given, *split_options(given)[1]}
             return str(refusal(layers[:place])) != str(refused)
 
