@@ -8,6 +8,7 @@ from scipy.sparse import csr_matrix
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
 from r2mae.cells.donors import check_probes, choose_test_donors, limit_cells, probe_cells, probe_values, split_donors
+from r2mae.cells.evaluate import evaluate_embedding
 from r2mae.cells.table import CellTable
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
@@ -258,6 +259,8 @@ def test_only_some_cells(obs: pd.DataFrame) -> None:
 def test_rules_that_mean_nothing_are_refused(obs: pd.DataFrame, options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         check_probes(make_table(obs), CONFIG.replace(**options))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=message):
+        evaluate_embedding(make_table(obs), np.zeros((len(obs), 2)), CONFIG.replace(**options))  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from r2mae.cells.batches import embed_rows
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.donors import ProbeCells, probe_cells
+from r2mae.cells.donors import ProbeCells, probe_cells, refuse_without_probes
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
@@ -149,10 +149,11 @@ def evaluate_embedding(
     Raises
     ------
     UserError
-        If the embedding does not have one row per cell of the table, or has values that are not finite; see also
-        :func:`r2mae.cells.donors.split_donors`.
+        If the embedding does not have one row per cell of the table, or has values that are not finite, or no column
+        can be predicted; see also :func:`r2mae.cells.donors.split_donors`.
     """
-    probes, _ = probe_cells(table, config)
+    probes, notes = probe_cells(table, config)
+    refuse_without_probes(table, config, probes, notes)
     sample, wanted = embedded_rows(table, config, probes)
     features = _checked_features(table, embedding, wanted)
     predictions = [
