@@ -51,10 +51,15 @@ def test_an_archive_is_the_folder_inside(folder: Path, tmp_path: Path, suffix: s
         np.testing.assert_array_equal(other.labels, one.labels)
 
 
-def test_a_folder_with_archives_alone_is_refused(folder: Path, tmp_path: Path) -> None:
-    for name in ("inside.tar.xz", "more.tar.gz"):
-        pack(folder, tmp_path / "around" / name)
-    with pytest.raises(UserError, match=r"archives \(inside.tar.xz, more.tar.gz\) and no images: give the one"):
+def test_a_folder_with_one_archive_is_that_archive(folder: Path, tmp_path: Path) -> None:
+    expected, *_ = load_images(folder)
+    pack(folder, tmp_path / "around" / "inside.tar.xz")
+    found, test, _ = load_images(tmp_path / "around")
+    assert test is not None
+    assert found.name == "around"
+    np.testing.assert_array_equal(found.images, expected.images)
+    pack(folder, tmp_path / "around" / "more.tar.gz")
+    with pytest.raises(UserError, match=r"several archives \(inside.tar.xz, more.tar.gz\)"):
         load_images(tmp_path / "around")
 
 

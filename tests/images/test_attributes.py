@@ -87,11 +87,15 @@ def test_tables_with_commas(celeba: Path) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_packed_tables(celeba: Path, suffix: str, pack: "type[bytes]") -> None:
+def test_packed_tables_and_images_in_an_archive(celeba: Path, suffix: str, pack: "type[bytes]") -> None:
     as_csv(celeba)
     for table in list(celeba.glob("*.csv")):
         table.with_name(table.name + suffix).write_bytes(pack(table.read_bytes()))
         table.unlink()
+    with tarfile.open(celeba / "faces.tar.xz", "w:xz") as archive:
+        archive.add(celeba / "img_align_celeba", arcname="somewhere")
+    for file in (celeba / "img_align_celeba").iterdir():
+        file.unlink()
     check(load_splits(celeba))
 
 

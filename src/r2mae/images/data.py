@@ -149,15 +149,18 @@ def _read_folder(path: Path, how: Reading) -> Parts:
     name, folder = path.resolve().name, files.list_folder(path)
     while not folder.direct() and len(inside := folder.folders()) == 1:  # as archives unpack to
         (folder,) = inside.values()
-    archives = [one for one in folder.direct() if is_archive(one)]
+    archives = [Path(folder.place, one) for one in folder.direct() if is_archive(one)]
     if not archives or folder.images():
         return _read_listing(name, folder, how)
-    shards = [Path(folder.place, one) for one in archives if folders.is_numbered(one)]
-    if len(shards) < 2:
-        raise UserError(f"{path}: holds archives ({files.listed(archives)}) and no images: give the one that is meant")
-    others = folder.files.keys() - {shard.name for shard in shards}
-    folders.log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
-    return folders.read_shards(name, shards, how)
+    shards = [archive for archive in archives if folders.is_numbered(archive.name)]
+    if len(shards) > 1:
+        others = folder.files.keys() - {shard.name for shard in shards}
+        folders.log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
+        return folders.read_shards(name, shards, how)
+    if len(archives) > 1:
+        names = files.listed([archive.name for archive in archives])
+        raise UserError(f"{path}: holds several archives ({names}): give the one that is meant")
+    return _read_archive(name, archives[0], how, folder.files if folders.find_tables(folder) else {})
 
 
 def _read_file(path: Path, how: Reading) -> Parts:

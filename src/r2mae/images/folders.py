@@ -8,8 +8,8 @@ class of ``0001.jpg`` is in ``0001.cls``, a whole number. The position of each i
 be read in any order, as those in memory.
 
 Attributes are in ``list_attr_celeba.txt`` or ``.csv`` (any name that begins with ``list_attr``) next to the images,
-which may be in a folder of any name; and official parts in ``list_eval_partition.txt`` or ``.csv``. Tables may be
-compressed (.gz, .xz).
+which may be in a folder of any name or in an archive; and official parts in ``list_eval_partition.txt`` or ``.csv``.
+Tables may be compressed (.gz, .xz).
 """
 
 import gzip
@@ -348,7 +348,9 @@ def read_tables(name: str, folder: Folder, attributes: File, partition: File | N
     """
     images = sorted(folder.images(), key=lambda path: path.rpartition("/")[2])
     if not images:
-        raise UserError(f"{folder.place}: has {attributes} and no images: put them there, in a folder of any name")
+        raise UserError(
+            f"{folder.place}: has {attributes} and no images: put them there, in a folder of any name or as one .tar"
+        )
     names = [path.rpartition("/")[2] for path in images]
     twice = [one for one, count in Counter(names).items() if count > 1]
     if twice:

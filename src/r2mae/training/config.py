@@ -190,7 +190,7 @@ class MachineConfig(Group):
     Parameters
     ----------
     device : str
-        "auto" (CUDA, or else the CPU), "cpu", "cuda", "cuda:1", or "mps", Apple's GPU.
+        auto, cpu, cuda, cuda:1 or mps. "auto" is a CUDA device if there is one, and else the CPU; "mps" is Apple's GPU.
     devices : int
         Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
         among them.
