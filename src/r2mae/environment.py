@@ -115,3 +115,10 @@ def has_fast_bf16(device: "torch.device") -> bool:
     # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
     checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return known and any(check() for check in checks)
+
+
+def sum_dtype(device: "torch.device | str") -> "torch.dtype":
+    """Return the type of sums over a data set: 64-bit floats, or 32-bit ones on Apple's GPU, which has no others."""
+    import torch
+
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from r2mae.environment import sum_dtype
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
@@ -13,7 +14,6 @@ from r2mae.training import run as module
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
 from r2mae.training.run import Run, torch_device, uses_bf16
-from r2mae.training.validation import sum_dtype
 
 from .conftest import ToyConfig, ToyDomain
 

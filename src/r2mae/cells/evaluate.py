@@ -19,6 +19,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import ProbeCells, probe_cells, refuse_without_probes
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
+from r2mae.environment import sum_dtype
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
@@ -32,7 +33,6 @@ from r2mae.training.validation import (
     evaluating,
     re_estimated_statistics,
     statistics_at_ratios,
-    sum_dtype,
     to_device,
 )
 

@@ -29,12 +29,12 @@ from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, softplus
 
+from r2mae.environment import sum_dtype
 from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output, Task
-from r2mae.training.validation import sum_dtype
 
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)

@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from r2mae.environment import sum_dtype
 from r2mae.errors import UserError
 from r2mae.genome.batches import GenomeData, WindowBatches, unweighted, windows_of
 from r2mae.genome.config import GenomeConfig
@@ -26,7 +27,7 @@ from r2mae.genome.task import AlignmentTask, HiddenBases
 from r2mae.genome.variants.files import Logs, Numbers, SiteLogs
 from r2mae.genome.variants.labelled import measure_variants
 from r2mae.masking.keys import Key
-from r2mae.training.validation import EVALUATION_KEY, evaluating, sum_dtype, to_device
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
 _ROWS = 64

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
 from r2mae.cores import gigabytes
+from r2mae.environment import sum_dtype
 from r2mae.errors import warn_once
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
@@ -33,7 +34,6 @@ from r2mae.training.validation import (
     re_estimated_statistics,
     read_all,
     statistics_at_ratios,
-    sum_dtype,
     to_device,
 )
 

@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from r2mae.catalogue import data_root
 from r2mae.cores import refuse_beyond_memory
+from r2mae.environment import sum_dtype
 from r2mae.errors import UserError, warn_once
 from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
@@ -32,7 +33,7 @@ from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, scor
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.run import cpu_threads
 from r2mae.training.task import Batches
-from r2mae.training.validation import EVALUATION_KEY, evaluating, sum_dtype
+from r2mae.training.validation import EVALUATION_KEY, evaluating
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the default ratio to the highest of the paper's Fig. 1F
 _ROWS = 64

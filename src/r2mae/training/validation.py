@@ -17,6 +17,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from r2mae.environment import sum_dtype
 from r2mae.evaluation.items import BatchReader
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, MaskedBatch, Task
@@ -30,11 +31,6 @@ _LEAST_MASKS = 32  # if a mini-batch shares its mask, as for genes, statistics d
 
 Statistics = Mapping[str, Tensor]
 """Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
-
-
-def sum_dtype(device: torch.device | str) -> torch.dtype:
-    """Return the type of sums over a data set: 64-bit floats, or 32-bit ones on Apple's GPU, which has no others."""
-    return torch.float32 if torch.device(device).type == "mps" else torch.float64
 
 
 @torch.no_grad()
