@@ -1,4 +1,4 @@
-"""The processor cores and the memory available to this process."""
+"""The devices, processor cores and memory available to this process."""
 
 import ctypes
 import os
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from r2mae.errors import UserError
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
+"""Names of devices for options; one of several GPUs is "cuda:N"."""
 _MALLOC = {-1: (1 << 17, (1 << 31) - 1), -3: (1 << 25, 1 << 30)}  # M_TRIM_ and M_MMAP_THRESHOLD: usual, and larger
 
 

@@ -9,7 +9,8 @@ from typing import Any
 def lazy_exports(package: str, public: Sequence[str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's ``__getattr__`` and ``__dir__`` (PEP 562).
 
-    The imports in the package's block ``if TYPE_CHECKING:`` say where its names are defined.
+    The imports in the package's block ``if TYPE_CHECKING:`` say where its names are defined; they are read from its
+    source, as the library lazy_loader reads a stub.
 
     Parameters
     ----------

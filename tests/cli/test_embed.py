@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import anndata
@@ -13,14 +12,13 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells import DOMAIN as CELLS
 from r2mae.cells import CellsConfig
-from r2mae.cli.main import main
 from r2mae.images import DOMAIN as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
 
-pytestmark = pytest.mark.slow
+from .conftest import Run
 
-Run = Callable[[str], tuple[int, str, str]]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +46,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit(config, CELLS, folder / "run")
     fit(ImagesConfig.make(data="digits", hidden=8, latent=8, epochs=1, threads=1), IMAGES, folder / "digits")
     return folder
-
-
-@pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(folder)
-
-    def call(line: str) -> tuple[int, str, str]:
-        code = main(line.split())
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def test_cells_are_written_with_their_annotations(run: Run, folder: Path) -> None:

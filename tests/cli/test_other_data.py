@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from sklearn.datasets import load_digits
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN as CELLS
-from r2mae.cli.main import main
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.text.config import TextConfig
@@ -24,9 +22,9 @@ from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.training.folder import RunFolder
 from r2mae.training.pretrain import pretrain
 
-pytestmark = pytest.mark.slow
+from .conftest import Run
 
-Run = Callable[[str], tuple[int, str, str]]
+pytestmark = pytest.mark.slow
 
 
 def cells(path: Path, genes: list[str], seed: int, **columns: object) -> None:
@@ -81,18 +79,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )  # fmt: skip
         pretrain(of_text, TEXT, folder / "text")
     return folder
-
-
-@pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("R2MAE_CACHE", str(folder / "cache"))
-
-    def call(line: str) -> tuple[int, str, str]:
-        code = main(line.split())
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.mark.parametrize(

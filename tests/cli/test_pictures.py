@@ -1,6 +1,5 @@
 """`r2mae pictures`."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib.image
@@ -8,13 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from r2mae.cli.main import main
 from r2mae.images import DOMAIN, ImagesConfig
 from r2mae.training.loop import fit
 
+from .conftest import Run
+
 pytestmark = pytest.mark.slow
 
-Run = Callable[[str], tuple[int, str, str]]
 BASE = ImagesConfig.make(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
 
 
@@ -40,17 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text").mkdir()
     (folder / "text" / "config.yaml").write_text("domain: text\ndata: {source: notes.txt}\n")
     return folder
-
-
-@pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(folder)
-
-    def call(line: str) -> tuple[int, str, str]:
-        code = main(line.split())
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 def test_runs_stand_side_by_side(run: Run, folder: Path) -> None:

@@ -486,8 +486,8 @@ def _take(
         return found, np.arange(cells), ()
     assert source.path is not None
     made, kept, folder = copied(matrix, columns, min_genes, entries, source.path, source.layer)
-    size = sum(file.stat().st_size for file in folder.iterdir()) / 2**30
-    return made, kept, (f"counts are read from an uncompressed copy, {folder} ({size:.2f} GiB)",)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    return made, kept, (f"counts are read from an uncompressed copy, {folder} ({gigabytes(size)})",)
 
 
 def align_batches(

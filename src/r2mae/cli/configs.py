@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r2mae.cli.parsing import HELP, Parser
+from r2mae.cores import DEVICES
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers, first_of
 from r2mae.errors import UserError, nearest, unknown
@@ -162,7 +163,7 @@ def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> No
 GROUPS = ("run", "data", "model", "task", "scheme", "optimizer", "machine", "evaluation", "")
 """The parts of a configuration, in the order of the help; "run" are its fields outside of groups, but the preset."""
 
-_WORDS = {"device": ("auto", "cpu", "cuda", "mps")}
+_WORDS = {"device": DEVICES}
 _USUAL = 2  # the first settings of a model are in the short help
 _COMMON = ("preset", "model", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed", "device")
 

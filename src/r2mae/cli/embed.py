@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import loading
+from r2mae.cores import DEVICES
 from r2mae.domains.lookup import check_output, check_source, open_run
 from r2mae.errors import UserError
 from r2mae.fields import argument, option
@@ -36,7 +37,7 @@ class Options:
     run: str = argument()
     data: str = argument()
     output: str | None = option(None, short="-o", metavar="OUT")
-    device: str = option("auto", words=("auto", "cpu", "cuda", "mps"))
+    device: str = option("auto", words=DEVICES)
 
 
 def _offer(domain: "Domain") -> Offer:

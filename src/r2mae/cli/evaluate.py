@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import Parser, loading
+from r2mae.cores import DEVICES
 from r2mae.domains.lookup import check_source, open_run
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument, option, options_of
@@ -44,7 +45,7 @@ class Options:
     what: str | None = argument(None)
     baselines: tuple[str, ...] = ()
     data: str | None = None
-    device: str = option("auto", words=("auto", "cpu", "cuda", "mps"))
+    device: str = option("auto", words=DEVICES)
     json: bool = False
 
 

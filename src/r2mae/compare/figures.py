@@ -414,7 +414,7 @@ def _ratio_axes(figure: Figure, others: int) -> "tuple[Axes, Axes | None]":
 
 
 def dashes_of(comparison: Comparison) -> dict[str, str]:
-    """Return a line style per label: greys need one to be told apart, and so do two labels of one scheme."""
+    """Return a line style per label: greys need different ones, and so do two labels of one scheme."""
     schemes = dict(zip(comparison.table["label"], comparison.table["scheme"], strict=True))
     turns = {scheme: cycle(_DASHES) for scheme in schemes.values()}
     return {label: next(turns[scheme]) for label, scheme in schemes.items()}

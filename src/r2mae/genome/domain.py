@@ -6,6 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cores import DEVICES
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import check_transformer_step
 from r2mae.domains.options import Command, CommandLine, Evaluation, ModelFormat, Offered, as_in_run
@@ -68,7 +69,7 @@ class _Scoring:
     output: str = option(short="-o", metavar="OUT")
     data: str | None = None
     batch_size: int | None = None
-    device: str = "auto"
+    device: str = option("auto", words=DEVICES)
 
 
 @dataclass(frozen=True, kw_only=True)

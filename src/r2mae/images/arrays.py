@@ -60,7 +60,7 @@ AnyImages = UInt8[np.ndarray, "_ _ _ _"] | Float32[np.ndarray, "_ _ _ _"] | Stor
 class NpyImages(StoredImages):
     """Images in a .npy file of uint8 or float32 in C order.
 
-    It is mapped for each batch anew, as what was read of a map counts as memory of the process.
+    It is mapped again for each batch, as what was read of a map counts as memory of the process.
     """
 
     def __init__(self, path: Path) -> None:

@@ -16,10 +16,8 @@ RatioLike = float | Float[np.ndarray, " batch"]
 Device = torch.device | str | None
 
 _SIGNED = {16: torch.int16, 32: torch.int32, 64: torch.int64}
-_ON_HOST = (
-    "cpu",
-    "mps",
-)  # where NumPy draws: it multiplies words faster than torch, and Apple's GPU lacks some 64-bit kernels
+_ON_HOST = ("cpu", "mps")
+"""Devices whose masks NumPy draws: it multiplies words faster than torch, and Apple's GPU lacks 64-bit kernels."""
 
 
 def hidden_count(length: int, ratio: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from r2mae.cores import available_memory, gigabytes
+from r2mae.cores import DEVICES, available_memory, gigabytes
 from r2mae.environment import has_fast_bf16
 from r2mae.errors import UserError, brief
 from r2mae.training.config import RunConfig
@@ -77,7 +77,7 @@ def torch_device(name: str) -> torch.device:
     "auto" is a CUDA device if there is one, and else the CPU; "cuda:N" is one of several; "mps" is Apple's GPU.
     """
     kind, _, number = name.partition(":")
-    if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
+    if kind not in DEVICES or (number and (kind != "cuda" or not number.isdigit())):
         raise UserError(f"unknown device {name!r}: choose auto, cpu, cuda, cuda:N or mps")
     if kind == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
