@@ -26,7 +26,6 @@ from r2mae.images.presets import PRESETS
 from r2mae.masking import Fixed, Key, Uniform
 from r2mae.masking.masks import hidden_count
 from r2mae.masking.ratios import Ratio, draw
-from r2mae.training.run import freed_memory_kept
 
 _KEY = Key.root(0)
 
@@ -98,8 +97,7 @@ class Contest:
         return (clock() - began) / self.options.steps
 
     def run_ours(self) -> float:
-        with freed_memory_kept():  # as in the loop
-            return self.steps(self.ours, self.model, True)
+        return self.steps(self.ours, self.model, True)
 
     def bound(self) -> float:
         """Return the seconds that the matrix products of a step take at the mean ratio."""

@@ -1,17 +1,12 @@
 """The devices, processor cores and memory available to this process."""
 
-import ctypes
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from r2mae.errors import UserError
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 """Names of devices for options; one of several GPUs is "cuda:N"."""
-_MALLOC = {-1: (1 << 17, (1 << 31) - 1), -3: (1 << 25, 1 << 30)}  # M_TRIM_ and M_MMAP_THRESHOLD: usual, and larger
 
 
 def cores() -> int:
@@ -44,24 +39,3 @@ def refuse_beyond_memory(needed: float, what: str, hint: str) -> None:
     free = available_memory()
     if free is not None and needed > free:
         raise UserError(f"{what} about {gigabytes(needed)}, and {gigabytes(free)} are free: {hint}")
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Within the block, let glibc reuse large blocks instead of returning them to the kernel.
-
-    Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page: a step of the
-    MLP on MNIST takes 1.1 to 1.2 times as long. Without glibc, nothing happens.
-    """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc is None or not hasattr(libc, "malloc_trim"):
-        yield
-        return
-    for option, (_, larger) in _MALLOC.items():
-        libc.mallopt(option, larger)
-    try:
-        yield
-    finally:
-        for option, (usual, _) in _MALLOC.items():
-            libc.mallopt(option, usual)
-        libc.malloc_trim(0)

@@ -9,8 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.files import read_json
-
 if TYPE_CHECKING:
     import torch
 
@@ -38,15 +36,6 @@ def environment() -> dict[str, Any]:
         "commit": commit(),
         "versions": {name: _version_of(name) for name in _LIBRARIES},
     }
-
-
-def recorded_version(folder: Path) -> str:
-    """Return the version and commit in environment.json of a run folder, in brackets; empty if it has none."""
-    found = read_json(folder / "environment.json")
-    found = found if isinstance(found, dict) else {}
-    versions, commit_of = found.get("versions"), str(found.get("commit") or "")
-    own = str(versions.get("r2mae", "")) if isinstance(versions, dict) else ""
-    return f" ({own[:20]}{', commit ' if commit_of else ''}{commit_of[:10]})" if own else ""
 
 
 @cache

@@ -9,8 +9,8 @@ from typing import Any
 def lazy_exports(package: str, public: Sequence[str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's ``__getattr__`` and ``__dir__`` (PEP 562).
 
-    The imports in the package's block ``if TYPE_CHECKING:`` say where its names are defined; they are read from its
-    source, as the library lazy_loader reads a stub.
+    The imports that are for type checkers alone say where its names are defined; they are read from its source, as the
+    library lazy_loader reads a stub.
 
     Parameters
     ----------
@@ -25,10 +25,8 @@ def lazy_exports(package: str, public: Sequence[str]) -> tuple[Callable[[str], A
         import ast
         import inspect
 
-        body = ast.parse(inspect.getsource(import_module(package))).body
-        guarded = [one.body for one in body if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
-        imports = (node for block in guarded for node in block if isinstance(node, ast.ImportFrom))
-        return {alias.name: node.module or "" for node in imports for alias in node.names}
+        nodes = ast.walk(ast.parse(inspect.getsource(import_module(package))))
+        return {one.name: node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
 
     def find(name: str) -> Any:
         if name.startswith("__") or name not in homes():

@@ -1,4 +1,4 @@
-"""Data as a matrix of samples by features, for the theory: .npy, tables, .h5ad and images."""
+"""Data as a matrix of samples by features, for the theory: .npy, .h5ad and images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_FEATURES = 2000
 NAMED = (*SETS, *CELLS)
 """The named sets that are matrices of numbers."""
 
-_PATHS = "a .npy, .csv, .tsv or .h5ad file, or images (a folder or a .npz)"
+_PATHS = "a .npy (numpy.save) or .h5ad file, or images (a folder or a .npz)"
 _BYTES = 24  # bytes per entry: three copies of float64
 
 
@@ -47,9 +47,8 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
     Parameters
     ----------
     source : str or Path
-        ``digits``, ``mnist``, a set of cells such as ``csle``, or the path of a .npy (two axes, or images), a table
-        (.csv, .tsv; the first line names the features), a .h5ad (counts become log1p of counts scaled to the median
-        total), or images.
+        ``digits``, ``mnist``, a set of cells such as ``csle``, or the path of a .npy (two axes, or images), a .h5ad
+        (counts become log1p of counts scaled to the median total), or images.
     max_features : int
         If there are more, those with the largest variance are kept.
 
@@ -68,8 +67,6 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
         matrix = _images(name)
     elif suffix == ".npy":
         matrix = _npy(path)
-    elif suffix in (".csv", ".tsv"):
-        matrix = _table(path)
     elif suffix == ".h5ad":
         matrix = _cells(source, max_features)
     else:
@@ -131,42 +128,6 @@ def _npy(path: Path) -> Matrix:
     check_memory(path, array.size * _BYTES, "give fewer rows")
     names = tuple(f"column {index + 1}" for index in range(array.shape[1]))
     return Matrix(path.stem, np.array(array, dtype=np.float64), names)
-
-
-def _table(path: Path) -> Matrix:
-    """Read the columns of numbers below a header; those that are not, and an index without a name, are left out."""
-    import pandas as pd
-
-    separator, between = (",", "commas") if path.suffix.lower() == ".csv" else ("\t", "tabs")
-    with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
-        first = pd.read_csv(path, sep=separator, header=None, nrows=1).iloc[0].dropna()
-        frame = pd.read_csv(path, sep=separator, low_memory=False)
-    _check_header(path, pd.to_numeric(first, errors="coerce").dropna().to_numpy(), len(first))
-    if not isinstance(frame.index, pd.RangeIndex):  # then pandas takes the first columns as names of rows
-        raise UserError(f"{path}: its first line has fewer names than there are columns: name each column")
-    numbers = frame.select_dtypes(["number", "bool"]).drop(columns="Unnamed: 0", errors="ignore")
-    omitted = [str(name) for name in frame.columns if name not in numbers]
-    for name in omitted:
-        column = frame[name].dropna()
-        words = pd.to_numeric(column, errors="coerce").isna()
-        if 0 < words.mean() < 0.1:
-            row = int(column.index[int(np.argmax(words))])
-            word = str(frame[name].iloc[row])[:40]
-            raise UserError(f"{path}: row {row + 1}, column {name!r} holds {word!r}, no number: correct it")
-    if numbers.shape[1] == 0:
-        raise UserError(
-            f"{path}: none of its columns holds numbers: expected samples in rows, features in columns, with {between} "
-            "between them"
-        )
-    notes = [f"columns left out, as they hold no numbers or number the rows: {', '.join(omitted[:5])}"] * bool(omitted)
-    return Matrix(path.stem, numbers.to_numpy(dtype=np.float64), tuple(map(str, numbers.columns)), tuple(notes))
-
-
-def _check_header(path: Path, numbers: np.ndarray, cells: int) -> None:
-    """Refuse a first line that is a sample, by its numbers; 0, 1, 2 … are the names that pandas gives to columns."""
-    counted = np.array_equal(numbers, np.arange(len(numbers)))
-    if not counted and (len(numbers) == cells or (numbers % 1 != 0).any()):
-        raise UserError(f"{path}: its first line holds numbers: name the features there")
 
 
 def _cells(source: str | Path, most: int) -> Matrix:

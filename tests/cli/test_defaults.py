@@ -69,7 +69,7 @@ def test_a_comparison_prints_no_scheme_beside_its_schemes(run: Run, tmp_path: Pa
     text = run("compare digits --schemes fixed dynamic --low 0.4 --print-config")
     printed = fields(text)
     assert "scheme" not in printed and "seed" not in printed
-    assert printed["low"] == 0.4 and not {"ratio", "high", "decay"} & {*printed}
+    assert printed["low"] == 0.4 and not {"ratio", "high", "decay_end"} & {*printed}
     (tmp_path / "c.yaml").write_text(text)
     assert run("compare --config c.yaml --print-config") == text
 
@@ -89,7 +89,7 @@ def test_defaults_of_a_finished_run_do_not_bind_another_scheme(run: Run, tmp_pat
     assert (same["low"], same["high"], same["given"]) == (0.5, 0.9, [])
     kept = scheme("pretrain --config own.yaml --scheme dynamic")
     assert (kept["low"], kept["high"], kept["given"]) == (0.4, 0.9, ["low"])
-    assert scheme("pretrain --config falling.yaml --decay 0.01")["given"] == ["decay"]  # decay_end was not given
+    assert scheme("pretrain --config falling.yaml --decay-end 0.5")["given"] == ["decay_end"]
     assert scheme("pretrain --config run.yaml --model vit-mae")["low"] == 0.6  # the default of the model
     assert "low" not in fields(run("compare --config run.yaml --schemes mdlm --print-config"))
 

@@ -19,9 +19,9 @@ SIZE = ["--steps", "2", "--hidden", "4", "--latent", "2", "--jobs", "1", "--base
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a comparison by two commands: rows r2mae and mean, then dynamic with a decay."""
+    """Make a comparison by two commands: rows r2mae and mean, then dynamic with an end of its decay."""
     out = tmp_path_factory.mktemp("comparison") / "c"
-    for words in (["r2mae", "--sampling", "stratified"], ["dynamic", "--decay", "0.1", "--baselines", "none"]):
+    for words in (["r2mae", "--sampling", "stratified"], ["dynamic", "--decay-end", "0.5", "--baselines", "none"]):
         assert main(["compare", "digits", *SIZE, "--seeds", "1", "--out", str(out), "--schemes", *words]) == 0
     return out
 
@@ -46,18 +46,18 @@ def test_every_row_tells_the_options_that_it_used(made: Path) -> None:
         "scheme": "dynamic",
         "low": 0.5,
         "high": 0.9,
-        "decay": 0.1,
         "decay_in": "steps",
-        "given": ["decay"],
+        "decay_end": 0.5,
+        "given": ["decay_end"],
     }
     assert rows["r2mae"]["sampling"] == "stratified"
-    assert "decay" not in rows["r2mae"]
-    assert not {"decay", "sampling", "per", "cl_warmup", "low", "high", "epochs"} & set(
+    assert "decay_end" not in rows["r2mae"]
+    assert not {"decay_end", "sampling", "per", "cl_warmup", "low", "high", "epochs"} & set(
         config
     )  # not all rows used them
     assert config["steps"] == 2
     notes = " ".join(findings(made)["notes"])
-    assert "decay 0.1 (dynamic); sampling stratified (r2mae)" in notes
+    assert "decay_end 0.5 (dynamic); sampling stratified (r2mae)" in notes
 
 
 def test_the_report_is_made_again(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,11 +117,11 @@ def test_a_comparison_without_a_finished_run_is_told(tmp_path: Path, capsys: pyt
 
 def test_runs_of_a_row_agree_on_its_options(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "digits", *SIZE, "--seeds", "0", "1", "--out", str(made), "--schemes", "dynamic"]
-    assert main([*words, "--decay", "0.2"]) == 2
-    assert "belongs to another configuration (decay is 0.1" in capsys.readouterr().err
+    assert main([*words, "--decay-end", "0.2"]) == 2
+    assert "belongs to another configuration (decay_end is 0.5" in capsys.readouterr().err
     words[words.index("--seeds") + 1 : words.index("--out")] = ["1", "2"]
-    assert main([*words, "--decay", "0.2"]) == 2
-    assert "ran with decay 0.1, and seed 1 of 'dynamic' has 0.2" in capsys.readouterr().err
+    assert main([*words, "--decay-end", "0.2"]) == 2
+    assert "ran with decay_end 0.5, and seed 1 of 'dynamic' has 0.2" in capsys.readouterr().err
     assert not (made / "runs" / "dynamic" / "seed-1").exists()
 
 
@@ -129,8 +129,8 @@ def test_runs_of_a_row_agree_on_its_options(made: Path, capsys: pytest.CaptureFi
     ("options", "message"),
     [
         (["--hidden", "2147483647"], "make it smaller (--hidden is 2,147,483,647)"),
-        (["--device", "tpu", "--decay", "0.2"], "device"),
-        (["--resize", "100000000", "--decay", "0.2"], "resize"),
+        (["--device", "tpu", "--decay-end", "0.2"], "device"),
+        (["--resize", "100000000", "--decay-end", "0.2"], "resize"),
     ],
 )
 def test_mistakes_of_options_are_told_before_those_of_the_folder(

@@ -173,11 +173,11 @@ def test_scores_of_single_items_are_those_of_the_run(case: Case) -> None:
 def test_every_exporter_writes_a_file(case: Case, tmp_path: Path) -> None:
     arrays = case.domain.embed(*case.finished, case.source)
     assert case.domain.exporters
-    for exporter in case.domain.exporters:
-        path = tmp_path / f"embedding{exporter.suffix}"
-        exporter.write(path, arrays, case.source)
+    for suffix, write in case.domain.exporters.items():
+        path = tmp_path / f"embedding{suffix}"
+        write(path, arrays, case.source)
         assert path.stat().st_size > 0
-        if exporter.suffix == ".npz":
+        if suffix == ".npz":
             with np.load(path, allow_pickle=False) as there:
                 np.testing.assert_array_equal(there["embedding"], arrays["embedding"])
 

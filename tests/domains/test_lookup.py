@@ -152,7 +152,7 @@ def test_domains_of_sets() -> None:
 def test_the_defaults_are_those_of_a_domain() -> None:
     domain = Domain()
     assert domain.examples(None, None, None, None) is None  # type: ignore[arg-type]
-    assert [one.suffix for one in domain.exporters] == [".npz"]
+    assert [*domain.exporters] == [".npz"]
     assert domain.check(None) is None  # type: ignore[func-returns-value]
 
 

@@ -64,9 +64,9 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 def test_a_rate_of_ones_own_takes_the_place_of_the_presets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    found = printed(capsys, "--preset", "vit-mae-tiny", "--lr", "1e-3", "--warmup-epochs", "3", "--betas", "0.8", "0.9")
+    found = printed(capsys, "--preset", "vit-mae-tiny", "--lr", "1e-3", "--warmup", "0.1", "--betas", "0.8", "0.9")
     own = found["optimizer"]
-    assert [own[name] for name in ("lr", "base_lr", "warmup", "warmup_epochs")] == [1e-3, None, 0, 3]
+    assert [own[name] for name in ("lr", "base_lr", "warmup")] == [1e-3, None, 0.1]
     assert own["betas"] == [0.8, 0.9]
     (tmp_path / "own.yaml").write_text("preset: vit-mae-tiny\nmodel: vit-mae\nlr: 0.002\n")
     filed = printed(capsys, "--config", str(tmp_path / "own.yaml"))

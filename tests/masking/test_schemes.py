@@ -58,7 +58,7 @@ def test_defaults_of_the_paper() -> None:
 
 
 OTHERS = {
-    "sampling": "stratified", "per": "sample", "low": 0.05, "high": 0.95, "ratio": 0.33, "decay": 0.01,
+    "sampling": "stratified", "per": "sample", "low": 0.05, "high": 0.95, "ratio": 0.33,
     "decay_in": "epochs", "decay_end": 0.5, "cl_grid": 3,
 }  # fmt: skip
 

@@ -105,7 +105,7 @@ def test_ratios_of_rows() -> None:
     drawn = ratios_of_rows(TwoPoints(), u)
     assert set(drawn) == {0.2, 0.6}
     assert abs((drawn == 0.2).mean() - 1 / 3) < 0.02
-    slow = LinearDecay(0.8, 0.2, decay=0.01).bind(101)  # spends time at its floor: not U(0.2, 0.8)
+    slow = LinearDecay(0.8, 0.2, end=0.75).bind(101)  # spends time at its floor: not U(0.2, 0.8)
     p, weight = slow.nodes()
     assert set(ratios_of_rows(slow, u)) <= set(p)
     assert ratios_of_rows(slow, u).mean() == pytest.approx((weight * p).sum(), abs=0.01)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from r2mae.cells.config import CellsConfig
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
-from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.keys import Key
 from r2mae.training.folder import RunFolder
@@ -30,8 +29,6 @@ from r2mae.training.folder import read_yaml as read_config
         ({"clip": 0.0}, "clip must be"),
         ({"base_lr": 0.0}, "base_lr must be"),
         ({"base_lr": 1e-4, "lr": 1e-3}, "lr and base_lr exclude each other"),
-        ({"warmup": 0.1, "warmup_epochs": 3.0}, "warmup and warmup_epochs exclude each other"),
-        ({"warmup_epochs": -1.0}, "warmup_epochs must be 0 or more"),
         ({"betas": (0.9,)}, "betas takes two numbers"),
         ({"betas": (0.9, 1.0)}, "betas must be 0 or more and below 1"),
         ({"model": "vit-mae", "exact": True}, "exact has no effect on the model 'vit-mae'"),
@@ -80,16 +77,13 @@ def test_unknown_fields_are_named_with_the_nearest() -> None:
         ImagesConfig.from_dict({})
 
 
-def test_a_file_of_another_version_is_refused_with_that_version(tmp_path: Path) -> None:
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     written = ImagesConfig.make(data="digits").to_dict()
     written["machine"]["activation_checkpointing"] = False
     (tmp_path / "config.yaml").touch()
-    said = r"config\.yaml: written by another version of r2mae{} or another command, or edited: there is no field "
+    said = r"config\.yaml: written by another version of r2mae or another command, or edited: there is no field "
     said += r"'machine\.activation_checkpointing' here: train again into another --out"
-    with pytest.raises(UserError, match=said.format("")):
-        ImagesConfig.from_dict(written, source=str(tmp_path / "config.yaml"))
-    write_json(tmp_path / "environment.json", {"versions": {"r2mae": "0.0.9"}, "commit": "abcdef0123456"})
-    with pytest.raises(UserError, match=said.format(r" \(0\.0\.9, commit abcdef0123\)")):
+    with pytest.raises(UserError, match=said):
         ImagesConfig.from_dict(written, source=str(tmp_path / "config.yaml"))
 
 

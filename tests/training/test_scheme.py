@@ -38,10 +38,8 @@ def test_an_option_that_the_scheme_does_not_take_is_refused_even_if_its_value_is
 
 
 def test_own_schedules_reach_the_scheme() -> None:
-    dynamic = ImagesConfig.make(data="x", scheme="dynamic", decay=0.01).scheme.make()
-    assert dynamic.ratio == LinearDecay(0.9, 0.5, decay=0.01)
-    above = ImagesConfig.make(data="x", scheme="r2mae-dynamic", decay=0.01).scheme.make()
-    assert above.ratio == UniformAbove(0.9, 0.5, decay=0.01)
+    above = ImagesConfig.make(data="x", scheme="r2mae-dynamic", decay_end=0.2).scheme.make()
+    assert above.ratio == UniformAbove(0.9, 0.5, end=0.2)
     early = ImagesConfig.make(data="x", scheme="dynamic", decay_end=0.5).scheme.make()
     assert early.ratio == LinearDecay(0.9, 0.5, end=0.5)
     config = ImagesConfig.make(data="x", scheme="cl", cl_warmup=5, cl_start=10, cl_end=30, cl_iterations=7)
@@ -51,7 +49,7 @@ def test_own_schedules_reach_the_scheme() -> None:
     assert [curriculum.frozen(step) for step in (4, 5)] == [True, False]
     assert [curriculum.multiplier_at(step) for step in (10, 20, 30, 999)] == [1, 0, -1, -1]
     for name, fields in (
-        ("r2mae", {"decay": 0.1}),
+        ("r2mae", {"decay_end": 0.1}),
         ("r2mae", {"cl_warmup": 3}),
         ("cl-k0", {"cl_start": 3}),  # its multiplier never falls
         ("r2mae-cl", {"sampling": "stratified"}),
@@ -160,8 +158,7 @@ def test_a_scheme_that_lacks_an_option_is_refused() -> None:
         ("fixed", {}, {"ratio": 0.7}),
         ("mdlm", {}, {"sampling": "independent", "per": "batch"}),
         ("r2mae", {"low": 0.6}, {"low": 0.6, "high": 0.9, "sampling": "independent", "per": "batch"}),
-        ("dynamic", {"decay": 0.1}, {"low": 0.5, "high": 0.9, "decay": 0.1, "decay_in": "steps"}),
-        ("dynamic", {}, {"low": 0.5, "high": 0.9, "decay": "auto", "decay_in": "steps", "decay_end": 1.0}),
+        ("dynamic", {}, {"low": 0.5, "high": 0.9, "decay_in": "steps", "decay_end": 1.0}),
     ],
 )
 def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: dict[str, Any]) -> None:
@@ -176,9 +173,8 @@ def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: d
     [
         ({"scheme": "cl", "cl_iterations": 0}, "cl_iterations must be 1 to 10000, not 0"),
         ({"scheme": "cl", "cl_iterations": 2.5}, "cl_iterations takes a whole number, not 2.5"),
-        ({"scheme": "dynamic", "decay": -1.0}, "decay must be 0 to"),
-        ({"scheme": "dynamic", "decay": "soon"}, "decay takes a number or auto, not 'soon'"),
-        ({"scheme": "dynamic", "decay": 0.1, "decay_end": 0.5}, "decay_end has no effect with a given decay"),
+        ({"scheme": "dynamic", "decay_end": -1.0}, "decay_end must be 1e-06 to 1, not -1"),
+        ({"scheme": "dynamic", "decay_end": "soon"}, "decay_end takes a number, not 'soon'"),
         ({"scheme": "cl", "cl_iterations": 0}, "cl_iterations must be 1 to"),
         ({"scheme": "cl", "cl_start": True}, "cl_start takes a number, not True"),
         ({"low": float("nan")}, "low"),

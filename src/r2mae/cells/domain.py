@@ -11,10 +11,8 @@ from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
-    NPZ,
     CommandLine,
     Evaluation,
-    Exporter,
     Offered,
     as_in_run,
 )
@@ -106,7 +104,6 @@ class CellsDomain(Domain):
         ),
         baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
         example="cells.h5ad --batch-key batch",
-        several="join the files first (anndata.concat)",
     )
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
@@ -229,7 +226,7 @@ class CellsDomain(Domain):
 
         return baseline_scores(data.table, config, name, **options)
 
-    exporters = (Exporter(".h5ad", _write_h5ad), NPZ)
+    exporters = {".h5ad": _write_h5ad, **Domain.exporters}  # noqa: RUF012
 
     def embed(self, *arguments: Any, **options: Any) -> "dict[str, np.ndarray]":
         """Embed the cells of a file; see :func:`r2mae.cells.batches.embed_source`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import loading
 from r2mae.cores import DEVICES
-from r2mae.domains.lookup import check_output, check_source, open_run
+from r2mae.domains.lookup import check_output, open_run
 from r2mae.errors import UserError
 from r2mae.fields import argument, option
 
@@ -53,16 +53,15 @@ def _kinds(domain: "Domain") -> tuple[type, ...]:
 def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -> int:
     """Run the command."""
     _, written = open_run(path)
-    exporters = {one.suffix: one for one in domain.exporters}
-    default = next(iter(exporters))
+    default = next(iter(domain.exporters))
     output = Path(options.output or path / f"embedding-{Path(options.data).stem}{default}")
-    if output.suffix not in exporters:
+    if output.suffix not in domain.exporters:
         raise UserError(
-            f"embeddings are written as {' or '.join(exporters)}, not "
+            f"embeddings are written as {' or '.join(domain.exporters)}, not "
             f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{default}"
         )
-    check_source(domain, written, options.data)
-    if options.output is not None and exporters[output.suffix].replaces:
+    domain.check_source(written.replace(data=options.data))
+    if options.output is not None:
         check_output(domain, output, options.data)
     with loading():
         from r2mae.training.saving import load_model
@@ -70,7 +69,7 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     reading, own = (taken(given, kind) for kind in _kinds(domain))
     config, task, model = load_model(path, domain, device=options.device, unmasked=True)
     arrays = domain.embed(config, task, model, options.data, **reading, **own)
-    exporters[output.suffix].write(output, arrays, options.data)
+    domain.exporters[output.suffix](output, arrays, options.data)
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
     if config.has_batch_norm:

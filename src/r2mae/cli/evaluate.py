@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import Parser, loading
 from r2mae.cores import DEVICES
-from r2mae.domains.lookup import check_source, open_run
+from r2mae.domains.lookup import open_run
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument, option, options_of
 
@@ -100,7 +100,7 @@ def run(words: Sequence[str], path: Path, domain: "Domain", options: Options, gi
     if options.data is not None and evaluation.own_data:
         raise UserError(f"{evaluation.name} has its own data: omit --data")
     if not evaluation.own_data:
-        check_source(domain, config, options.data or config.data.source)
+        domain.check_source(config.replace(data=options.data or config.data.source))
 
     with loading():
         from r2mae.compare.measure import evaluate

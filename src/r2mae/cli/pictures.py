@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from r2mae.cli.parsing import loading
-from r2mae.domains.lookup import check_output, check_source, open_run
+from r2mae.domains.lookup import check_output, open_run
 from r2mae.errors import UserError
 from r2mae.fields import Range, argument, check_fields, option
 from r2mae.training.config import RunConfig
@@ -52,7 +52,7 @@ def run(options: Options) -> int:
 
     check_suffix(output)
     for config in runs:
-        check_source(domain, config, config.data.source)
+        domain.check_source(config)
         if options.output is not None:
             check_output(domain, output, config.data.source)
     with loading():

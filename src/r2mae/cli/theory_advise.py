@@ -26,8 +26,8 @@ class Options:
     It computes the risk along the leading directions of the data and over their features, as a function of the ratio.
     Nothing is trained. Without --epochs each row is masked once, which is not advice for pretraining: it was wrong for
     the networks that were measured. With --epochs the ratio is that of many masks a row, which helped some networks
-    only (docs/theory/networks.md). DATA is a named set (digits, mnist), a .npy of samples x features, a .csv, a .h5ad
-    of single-cell counts, or images.
+    only (docs/theory/networks.md). DATA is a named set (digits, mnist), a .npy of samples x features, a .h5ad of
+    single-cell counts, or images.
 
     Parameters
     ----------

@@ -1,10 +1,12 @@
 """What a domain is: one class, with defaults for all parts that are optional. Importing this module loads no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.domains.options import NPZ, CommandLine, Exporter
+from r2mae.domains.options import CommandLine
 from r2mae.errors import UserError
+from r2mae.files import write_arrays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,8 +51,13 @@ class Domain:
     """
     has_examples: bool = False
     """Whether :meth:`examples` may return examples."""
-    exporters: tuple[Exporter, ...] = (NPZ,)
-    """The file formats in which embeddings can be written, the default first."""
+    exporters: Mapping[str, Callable[[Path, Any, str], None]] = {
+        ".npz": lambda output, arrays, source: write_arrays(output, arrays)
+    }
+    """How embeddings are written, by the suffix of the file, the default first: ``write(output, arrays, source)``.
+
+    `arrays` are those of :meth:`embed`.
+    """
 
     metrics_of: "Callable[[Any], tuple[Metric, ...]]"
     """``metrics_of(config)``: the scores of `evaluate` that tables show for such runs, the primary score first."""

@@ -17,7 +17,6 @@ from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.training.folder import RunFolder
     from r2mae.training.saving import LoadedRun
 
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
@@ -152,18 +151,10 @@ def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> N
     from r2mae.training.metrics import check_logger
 
     check_logger(config.machine.logger)
-    if getattr(config, INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):
+    runs = [RunFolder(folder) for folder in folders]
+    if getattr(config, INIT, None) is not None and all(run.trained or run.checkpoint.exists() for run in runs):
         config = config.replace(**{INIT: None})
     domain.check(config)
-
-
-def _has_weights(folder: "RunFolder") -> bool:
-    return folder.trained or folder.checkpoint.exists()
-
-
-def check_source(domain: "Domain", config: RunConfig, data: str) -> None:
-    """Refuse missing data."""
-    domain.check_source(config.replace(data=data))
 
 
 def check_output(domain: "Domain", output: str | Path, data: str) -> None:

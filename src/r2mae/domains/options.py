@@ -7,13 +7,9 @@ function's own default counts.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r2mae.fields import option, options_of
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -119,35 +115,6 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Exporter:
-    """A file format for embeddings.
-
-    Parameters
-    ----------
-    suffix : str
-        Suffix of the file, such as ".npz".
-    write : callable
-        Writes the arrays that a domain returned for a source: ``write(output, arrays, source)``.
-    replaces : bool
-        Whether the file contains only these arrays; then the source is refused as `output`. False for a format that
-        adds them to a copy of its source.
-    """
-
-    suffix: str
-    write: "Callable[[Path, Mapping[str, np.ndarray], str], None]"
-    replaces: bool = False
-
-
-def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
-    from r2mae.files import write_arrays
-
-    write_arrays(output, arrays)
-
-
-NPZ = Exporter(".npz", _write_npz, replaces=True)
-
-
-@dataclass(frozen=True)
 class CommandLine:
     """Everything that a domain declares for the command line; the domain lacks what is omitted.
 
@@ -174,8 +141,6 @@ class CommandLine:
         For completion: a function that returns the names, by the configuration field that takes them.
     example : str
         Data in examples of usage errors and help; if empty, a public set of the domain.
-    several : str
-        What to do with several files, as commands take one data set.
     """
 
     evaluation: Evaluation = Evaluation()
@@ -188,4 +153,3 @@ class CommandLine:
     commands: Mapping[str, Command] = field(default_factory=dict)
     words: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     example: str = ""
-    several: str = ""

@@ -279,7 +279,6 @@ class GenomeDomain(Domain):
         baselines="alignment, composition, and columns of the file of variants",
         commands=_COMMANDS,
         example="human",
-        several="build one store of all files (r2mae data alignment build)",
     )
 
     def metrics_of(self, config: GenomeConfig) -> tuple[Metric, ...]:

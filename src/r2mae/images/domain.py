@@ -98,7 +98,6 @@ class ImagesDomain(Domain):
         model_formats=_FORMATS,
         commands={"finetune": FINETUNE},
         example="digits",
-        several="give a folder that holds them all",
     )
 
     def of_run(self, fields: Mapping[str, Any]) -> Domain:

@@ -72,7 +72,7 @@ FINETUNE = Command(
     Finetuning,
     config=FinetuneConfig,
     fields=(
-        *("epochs", "steps", "batch_size", "base_lr", "layer_decay", "weight_decay", "warmup", "warmup_epochs"),
+        *("epochs", "steps", "batch_size", "base_lr", "layer_decay", "weight_decay", "warmup"),
         *("schedule", "min_lr", "optimizer", "clip", "ema", "drop_path", "smoothing"),
         *("crop", "crop_from", "flip", "randaugment", "mixup", "cutmix", "erasing", "resize", "cache"),
         *("skip_broken", "validation", "validate_every", "patience", "keep", "seed", "accumulate"),
@@ -192,7 +192,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}
     own |= recipe(architecture["width"]) | {"split_seed": pretraining.seed, **options}
-    if not own.keys() & {"warmup", "warmup_epochs"}:
+    if "warmup" not in own:
         epochs = float(own.get("epochs", FinetuneConfig.optimizer.epochs))
         own["warmup"] = 0.1 if own.get("steps") is not None else min(0.1, _WARMUP_EPOCHS / epochs)
     if data is None:

@@ -3,7 +3,7 @@
 Names and options are read for every help text, so the ratios, which import NumPy, are imported when a scheme is made.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from r2mae.masking.defaults import HLCA_CURRICULUM
 from r2mae.masking.schemes import Curriculum, Scheme, register
@@ -25,17 +25,11 @@ def _fixed(ratio: float) -> Scheme:
 
 
 @register("dynamic", colour="#56b4e9")
-def _dynamic(
-    low: float,
-    high: float,
-    decay: float | Literal["auto"] = "auto",
-    decay_in: _Unit = "steps",
-    decay_end: float = 1.0,
-) -> Scheme:
+def _dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end: float = 1.0) -> Scheme:
     """Ratio falls linearly from high to low over the run."""
     from r2mae.masking.ratios import LinearDecay
 
-    return Scheme("dynamic", LinearDecay(high, low, **_decay(decay, decay_in, decay_end)))
+    return Scheme("dynamic", LinearDecay(high, low, decay_end, decay_in))
 
 
 @register("mdlm", colour="#009e73")
@@ -55,17 +49,11 @@ def _r2mae(low: float, high: float, sampling: _Sampling = "independent", per: _P
 
 
 @register("r2mae-dynamic", colour="#e69f00")
-def _r2mae_dynamic(
-    low: float,
-    high: float,
-    decay: float | Literal["auto"] = "auto",
-    decay_in: _Unit = "steps",
-    decay_end: float = 1.0,
-) -> Scheme:
+def _r2mae_dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end: float = 1.0) -> Scheme:
     """p ~ U(floor, high) for every mini-batch, with a floor that falls from high to low over the run."""
     from r2mae.masking.ratios import UniformAbove
 
-    return Scheme("r2mae-dynamic", UniformAbove(high, low, **_decay(decay, decay_in, decay_end)))
+    return Scheme("r2mae-dynamic", UniformAbove(high, low, decay_end, decay_in))
 
 
 @register("cl", colour="#0072b2")
@@ -143,11 +131,6 @@ def _one_ratio(ratio: float) -> "Fixed":
     from r2mae.masking.ratios import Fixed
 
     return Fixed(ratio)
-
-
-def _decay(decay: float | str, unit: _Unit, end: float) -> dict[str, Any]:
-    """Return the schedule of a falling ratio."""
-    return {"end": end, "unit": unit} if isinstance(decay, str) else {"decay": decay, "unit": unit}
 
 
 def _grid(low: float, high: float, spacing: float) -> "Grid":

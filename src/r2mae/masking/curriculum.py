@@ -113,19 +113,17 @@ class UnitWeights(nn.Module):
         Width of the representation. It is detached, so that the weights' gradient reaches only this network.
     curriculum : Curriculum
         As in :class:`FeatureWeights` (paper, for DNA: 10 iterations, floor 0.5).
-    hidden : (int, int)
-        Widths of the hidden layers (paper: 128 and 128).
     """
 
-    def __init__(self, width: int, curriculum: Curriculum, hidden: tuple[int, int] = (128, 128)) -> None:
+    def __init__(self, width: int, curriculum: Curriculum) -> None:
         super().__init__()
         self.curriculum = curriculum
         self.layers = nn.Sequential(
-            nn.Linear(width, hidden[0]),
+            nn.Linear(width, 128),  # the paper's widths
             nn.ReLU(),
-            nn.Linear(hidden[0], hidden[1]),
+            nn.Linear(128, 128),
             nn.ReLU(),
-            nn.Linear(hidden[1], len(curriculum.grid.values)),
+            nn.Linear(128, len(curriculum.grid.values)),
         )
 
     def forward(self, representation: Float[Tensor, "units width"]) -> Float[Tensor, "units l"]:

@@ -4,7 +4,6 @@ A ratio is a small frozen object. ``bind(total_steps)`` fixes its schedule, ``ra
 of one optimiser step, and ``nodes()`` is a quadrature of its distribution over the whole run. No torch.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
@@ -151,10 +150,8 @@ class LinearDecay:
     ----------
     high, low : float
         ρ_max and ρ_min.
-    decay : float, optional
-        λ. By default the ratio reaches ρ_min after the fraction `end` of the run.
     end : float
-        Fraction of the run after which ρ_min is reached; 1 means the last step or epoch. Not used if `decay` is given.
+        Fraction of the run after which ρ_min is reached, which sets λ; 1 means the last step or epoch.
     unit : {"steps", "epochs"}
         What t counts (the paper: epochs for ViT-MAE, steps elsewhere).
     total_steps : int, optional
@@ -165,7 +162,6 @@ class LinearDecay:
 
     high: float
     low: float
-    decay: float | None = None
     end: float = 1.0
     unit: Literal["steps", "epochs"] = "steps"
     total_steps: int | None = None
@@ -173,8 +169,6 @@ class LinearDecay:
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high)
-        if self.decay is not None and not (math.isfinite(self.decay) and self.decay >= 0):
-            raise ValueError(f"decay must be a finite number of 0 or more, not {self.decay}")
         if not 0 < self.end <= 1:
             raise ValueError(f"end must be a fraction of the run, above 0 and at most 1, not {self.end}")
         if self.unit not in ("steps", "epochs"):
@@ -203,16 +197,14 @@ class LinearDecay:
     @property
     def rate(self) -> float:
         """λ per optimiser step or epoch."""
-        if self.decay is not None:
-            return self.decay
         if self.total_steps is None:
             raise ValueError("a schedule needs the number of steps: call bind(total_steps) first")
         return (self.high - self.low) / (self.high * max(self.end * self._elapsed(self.total_steps - 1), 1))
 
     @property
     def ends(self) -> tuple[float, float]:
-        """ρ_min and ρ_max, even if a given decay does not reach ρ_min within the run; ρ_max twice without a decay."""
-        return (float(self.high if self.decay == 0 or self.never_falls else self.low), float(self.high))
+        """ρ_min and ρ_max; ρ_max twice if the ratio never falls."""
+        return (float(self.high if self.never_falls else self.low), float(self.high))
 
     @property
     def never_falls(self) -> bool:
@@ -224,21 +216,8 @@ class LinearDecay:
         """Return nodes of the falling part and one at ρ_min for the steps after it; in epochs, one node per epoch."""
         if self.epoch is not None and self.total_steps is not None:
             return self._epoch_nodes()
-        if self.decay is None:
-            share, lowest = self.end, self.low
-        elif self.total_steps is None:
-            raise ValueError(
-                "nodes() of a ratio with a given decay needs the number of steps: call bind(total_steps) first"
-            )
-        else:
-            fall = self.high * self.decay * (self.total_steps - 1)
-            if fall <= 0:
-                return np.array([self.high]), np.array([1.0])
-            share, lowest = min(1.0, (self.high - self.low) / fall), max(self.low, self.high - fall)
-        p, w = _uniform_nodes(lowest, self.high)
-        if share >= 1:
-            return p, w
-        return np.append(p, self.low), np.append(w * share, 1 - share)
+        p, w = _uniform_nodes(self.low, self.high)
+        return (p, w) if self.end == 1 else (np.append(p, self.low), np.append(w * self.end, 1 - self.end))
 
     def _epoch_nodes(self) -> Nodes:
         assert self.epoch is not None

@@ -170,18 +170,10 @@ SCHEME_OPTIONS: Mapping[str, CommonOption] = {
         "One random ratio per mini-batch (the paper), or one per sample. Per-sample ratios weight samples by their "
         "number of hidden entries; with stratified sampling, as in r2mae-per-sample, all samples have equal weight.",
     ),
-    "decay": CommonOption(
-        float | Literal["auto"],
-        "λ of a falling ratio, per step or epoch; auto: the value that reaches low at the end.",
-        0,
-        1e9,
-    ),
     "decay_in": CommonOption(
         Literal["steps", "epochs"], "Whether a falling ratio changes at every step, or at every epoch."
     ),
-    "decay_end": CommonOption(
-        float, "Fraction of the run at which a falling ratio reaches low, if decay is auto.", 1e-6, 1
-    ),
+    "decay_end": CommonOption(float, "Fraction of the run at which a falling ratio reaches low.", 1e-6, 1),
     "cl_warmup": CommonOption(
         _TIME,
         "Time until which the loss weights of curricula are frozen: a number of steps (500), or a fraction of the run "
@@ -348,7 +340,7 @@ def option_not_taken(option: str, names: Sequence[str]) -> str:
 
 
 def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefaults) -> dict[str, Any]:
-    """Return the value of every option that has an effect: the user's, the domain's or the scheme's default.
+    """Return the value of every option of a scheme: the user's, the domain's or the scheme's default.
 
     This is the only place where given options meet defaults.
 
@@ -364,7 +356,7 @@ def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefault
     Raises
     ------
     ValueError
-        For an unknown name, an option that the scheme does not take or that has no effect, or an impossible range.
+        For an unknown name, an option that the scheme does not take, or an impossible range.
     """
     kind = scheme_kind(name)
     given = {option: value for option, value in given.items() if value is not None}
@@ -374,10 +366,6 @@ def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefault
     options = {**kind.defaults, **defaults.for_scheme(name), **given}
     options = {option: check_option(option, options[option]) for option in kind.options}
     _check_range(options, given)
-    for option, reason in _without_effect(options).items():
-        if option in given:
-            raise ValueError(reason)
-        del options[option]
     return options
 
 
@@ -421,10 +409,3 @@ def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     from r2mae.masking.ratios import Uniform
 
     Uniform(low, high)  # raises for an invalid range
-
-
-def _without_effect(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that others make idle, with the error for a user who gave one."""
-    if "decay_end" in options and options["decay"] != "auto":
-        return {"decay_end": "decay_end has no effect with a given decay: omit one of them"}
-    return {}

@@ -154,7 +154,6 @@ class TextDomain(Domain):
         ),
         words={"glue": task_names, "glue_probes": task_names},
         example="notes.txt",
-        several="give a folder, or a pattern in quotes such as 'notes/*.txt'",
     )
 
     def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:

@@ -102,8 +102,6 @@ class OptimizerConfig(Group):
         Learning rate schedule after the warm-up.
     warmup : float
         Fraction of the run over which the learning rate rises to its peak.
-    warmup_epochs : float, optional
-        Warm-up as a number of epochs, instead of `warmup`.
     weight_decay : float
         Weight decay (never on learned loss weights; with AdamW not on biases and norms either).
     clip : float, optional
@@ -135,7 +133,6 @@ class OptimizerConfig(Group):
     betas: tuple[PartialFraction, ...] = (0.9, 0.999)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: PartialFraction = 0.0
-    warmup_epochs: NonNegative | None = None
     weight_decay: NonNegative = 0.0
     clip: Positive | None = None
     ema: Annotated[float, Range(above=0, below=1)] | None = None
@@ -158,16 +155,6 @@ class OptimizerConfig(Group):
     def peak_lr(self) -> float:
         """The learning rate after the warm-up."""
         return self.lr if self.base_lr is None else self.base_lr * self.batch_size / 256
-
-    def warmup_of(self, total: int, samples: int) -> float:
-        """Return the fraction of a run of `total` steps on `samples` training samples over which the rate rises."""
-        if self.warmup_epochs is None:
-            return self.warmup
-        fraction = self.warmup_epochs * samples / self.batch_size / total
-        if fraction >= 1:
-            epochs = total * self.batch_size / samples
-            raise UserError(f"warmup_epochs {self.warmup_epochs:g} is no part of a run of {epochs:.3g} epochs")
-        return fraction
 
     def steps_between_validations(self, samples: int) -> int:
         """Return the steps from one validation to the next: by default those of an epoch of `samples` samples."""
@@ -299,8 +286,6 @@ class RunConfig:
     """Fields of the domain that the short help shows, next to the usual ones of every domain."""
     decides_scheme: ClassVar[frozenset[str]] = frozenset()
     """Fields that only choose defaults of the scheme, whose options are in the configuration anyway."""
-    alternatives: ClassVar[Mapping[str, str]] = MappingProxyType({"lr": "base_lr", "warmup": "warmup_epochs"})
-    """Pairs of fields that exclude each other: a given one replaces the preset's other one."""
 
     preset: str | None = None
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
@@ -319,9 +304,8 @@ class RunConfig:
         if self.hides and not self.scheme.options:
             spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
             object.__setattr__(self, "scheme", spec)
-        for name, other in self.alternatives.items():
-            if self[other] is not None and self[name] != self.default_of(name):
-                raise UserError(f"{name} and {other} exclude each other: give one of them")
+        if self.optimizer.base_lr is not None and self.optimizer.lr != self.default_of("lr"):
+            raise UserError("lr and base_lr exclude each other: give one of them")
         self._check_validation()
         self._check_processes()
         for name in self.model.ignores:
@@ -475,8 +459,8 @@ class RunConfig:
         """Return what `make` makes of the values of all layers by flat names; a later layer overrides an earlier one.
 
         Settings of a model belong to the model that their layer names, or else to the model of the run; those of other
-        models are dropped. A layer that gives one of :attr:`alternatives` resets the other. The value of `scheme` is a
-        name, or a complete :class:`SchemeSpec` as long as no later layer changes what its defaults depend on; the
+        models are dropped. A layer that gives `lr` resets `base_lr`, and the other way round. The value of `scheme` is
+        a name, or a complete :class:`SchemeSpec` as long as no later layer changes what its defaults depend on; the
         options given for it are values of their own, and remain if a later layer names another scheme.
 
         Raises
@@ -532,11 +516,10 @@ class RunConfig:
     @classmethod
     def _over(cls, before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
         """Return the values with those of a later layer in their place."""
-        for one, other in cls.alternatives.items():
-            if later.get(one) is not None and other not in later:
-                later[other] = None
-            elif later.get(other) is not None and one not in later:
-                later[one] = cls.default_of(one)
+        if later.get("lr") is not None and "base_lr" not in later:
+            later["base_lr"] = None
+        elif later.get("base_lr") is not None and "lr" not in later:
+            later["lr"] = cls.default_of("lr")
         decisive = [name for name in ("model", *cls.decides_scheme) if name in later]
         moved = any(later[name] != before.get(name, cls.default_of(name)) for name in decisive)
         known, named = before.get("scheme"), later.get("scheme")
@@ -625,20 +608,17 @@ class RunConfig:
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
         """Build from what :meth:`to_dict` writes, or from short names; an unknown field raises a UserError.
 
-        If `source` is a file, such as a run's config.yaml, the error names the version that wrote it.
+        If `source` is a file, such as a run's config.yaml, it may be of another version.
         """
         with naming(source):
             try:
                 return cls.of_layers([Layer({name: values[name] for name in values if name != "domain"})])
             except FieldError as error:
-                if not (file := Path(source)).is_file():
+                if not Path(source).is_file():
                     raise
-                from r2mae.environment import recorded_version
-
-                version = recorded_version(file.parent)
                 raise UserError(
-                    f"written by another version of r2mae{version} or another command, or edited: there is no field "
-                    f"{error.name!r} here: train again into another --out, or use that version"
+                    f"written by another version of r2mae or another command, or edited: there is no field "
+                    f"{error.name!r} here: train again into another --out, or use that version (environment.json)"
                 ) from None
 
     def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:

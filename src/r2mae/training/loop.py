@@ -17,7 +17,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
-from r2mae.cores import freed_memory_kept
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
@@ -159,7 +158,7 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
     )
     if scheme and fresh and run.rank == 0:
         _warn(scheme, model, config)
-    module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
+    module = Pretraining(task, model, scheme, config, total, rank=run.rank)
     if config.optimizer.compile:
         model.compile()
     return module, origin
@@ -198,7 +197,6 @@ def _train(
         MetricsFile(folder.metrics_file, keep=first) if run.rank == 0 else nullcontext() as metrics,
         tracker_of(config, folder, first) if run.rank == 0 else nullcontext() as tracker,
         StopRequest(run.rank, run.ranks) as stop,
-        nullcontext() if sharded else freed_memory_kept(),  # FSDP gathers and drops layers, and would keep too much
         synced_batch_norms(module.model) if config.machine.sync_batchnorm else nullcontext(),
     ):
         shown = reporter if run.rank == 0 else None

@@ -21,7 +21,7 @@ from r2mae.masking.schemes import (
 
 @dataclass(frozen=True, eq=False)
 class SchemeSpec:
-    """The scheme of a run: its name and the value of every option that has an effect.
+    """The scheme of a run: its name and the value of every option that it takes.
 
     Two are equal if they mask in the same way, whichever options were given. :meth:`resolve` makes one.
 
@@ -60,9 +60,10 @@ class SchemeSpec:
         defaults : SchemeDefaults
             The domain's defaults.
         """
-        given = check_options(given)
+        given = {option: value for option, value in given.items() if value is not None}
         if unused := next((option for option in given if option not in kind_of(name).options), None):
             raise FieldError(unused, option_not_taken(unused, [name]))
+        given = check_options(given)
         try:
             options = resolve_options(name, given, defaults)
             kind_of(name).build(**options)  # refuses impossible ratios

@@ -40,8 +40,7 @@ class Pretraining(nn.Module):
     entries unequally whenever their counts differ. If ratios are stratified per sample, w is divided by the number of
     hidden entries of the sample (:func:`sum_of_sample_means`).
 
-    `scheme` is bound to the run's steps, and None if nothing is hidden (ratio 0). `warmup` is the fraction of the run
-    over which the learning rate rises; by default the configuration's.
+    `scheme` is bound to the run's steps, and None if nothing is hidden (ratio 0).
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Pretraining(nn.Module):
         scheme: Scheme | None,
         config: RunConfig,
         total_steps: int,
-        warmup: float | None = None,
         *,
         rank: int = 0,
     ) -> None:
@@ -68,8 +66,7 @@ class Pretraining(nn.Module):
         self.total_steps, self.rank, self.ranks = total_steps, rank, config.machine.ranks
         key = config.key
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
-        self._warmup = config.optimizer.warmup if warmup is None else warmup
-        self._scheduled = config.optimizer.schedule != "constant" or self._warmup > 0
+        self._scheduled = config.optimizer.schedule != "constant" or config.optimizer.warmup > 0
         self._sums: list[Tensor] = []  # losses of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
         self.ratio = 0.0  # of the last micro-batch, or a mean; see _mean_ratio
@@ -86,8 +83,8 @@ class Pretraining(nn.Module):
         if self._scheduled:
             config = self.config
             lowest = getattr(config, "min_lr", 0.0) / config.optimizer.peak_lr
-            schedule = config.optimizer.schedule
-            factor = learning_rate_factor(step, self.total_steps, schedule, self._warmup, lowest)
+            schedule, warmup = config.optimizer.schedule, config.optimizer.warmup
+            factor = learning_rate_factor(step, self.total_steps, schedule, warmup, lowest)
             for group in optimizer.param_groups:
                 group["lr"] = config.optimizer.peak_lr * factor * group[SCALE]
 

@@ -98,8 +98,8 @@ def test_the_configuration_says_what_the_model_is(run: Path, tmp_path: Path) -> 
         ({"scheme": "r2mae", "low": 0.6, "high": 0.9, "ratio": None}, 0.75),
         ({"scheme": "mdlm", "ratio": None}, 0.5),
         ({"scheme": "dynamic", "low": 0.6, "high": 0.8, "ratio": None, "steps": 9, "decay_in": "steps"}, 0.7),
-        # Steps at 0.9, 0.63 and 0.6: of a longer run the mean would be nearer to 0.6.
-        ({"scheme": "dynamic", "ratio": None, "steps": 4, "decay": 0.3, "decay_in": "steps"}, 2.73 / 4),
+        # Steps at 0.9, then at 0.6: of a longer run the mean would be nearer to 0.6.
+        ({"scheme": "dynamic", "ratio": None, "steps": 4, "decay_end": 0.3, "decay_in": "steps"}, 2.7 / 4),
         ({"scheme": "dynamic", "ratio": None, "steps": None, "epochs": 1.0}, 0.9),
     ],
 )
