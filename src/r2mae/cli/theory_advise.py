@@ -82,9 +82,10 @@ def run(options: Options) -> int:
 
         from r2mae.compare.theory_figures import write_advice
         from r2mae.files import print_json
+        from r2mae.masking import Uniform
         from r2mae.matrices import MAX_FEATURES, load_matrix
         from r2mae.terminal import Terminal
-        from r2mae.theory import Inputs, advise, from_data, rows
+        from r2mae.theory import Inputs, advise, effective_ratio, from_data
         from r2mae.theory.advice_text import advice_text
         from r2mae.theory.advise import caveats
 
@@ -93,7 +94,8 @@ def run(options: Options) -> int:
     data = load_matrix(options.data, max_features=options.max_features or (_RAW_FEATURES if slow else MAX_FEATURES))
     x = data.values if raw else data.values / data.values.std(axis=0)
     n = options.samples or len(x)
-    mean = x.mean(axis=0) if fill == "zeros" else None
+    in_use = missing[0] if missing[0] == missing[1] else Uniform(*missing)
+    inputs = Inputs("rescaled" if fill == "rescaled" else "zeros", in_use, x.mean(axis=0) if fill == "zeros" else None)
     with user_errors():
         cov = from_data(data.values, scale=not raw)
         advice = advise(
@@ -102,10 +104,11 @@ def run(options: Options) -> int:
             directions=options.directions,
             ratios=np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100,
             masks=options.epochs or 1,
-            inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", rows.Range(*missing), mean),
+            inputs=inputs,
         )
     holds, cautions = caveats(x, cov, n)
-    text = advice_text(data.name, data.notes, advice, holds, cautions, "raw" if raw else "standardised")
+    kind, same = "raw" if raw else "standardised", effective_ratio(Uniform(0.1, 0.9), "batches", inputs.rule)
+    text = advice_text(data.name, data.notes, advice, holds, cautions, kind, same)
     out = Path(options.out or f"runs/advise-{data.name}")
     write_advice(out, data.name, data.features, advice, text)
     if options.json:
