@@ -24,7 +24,7 @@ _CAVEAT_MANY = (
 
 
 def advice_text(
-    data: str, notes: Sequence[str], advice: Advice, holds: bool, cautions: list[str], kind: str, effective: float
+    data: str, notes: Sequence[str], advice: Advice, holds: bool, cautions: list[str], effective: float
 ) -> dict[str, Any]:
     """Return all that is said, as plain types; no ratio where such advice was wrong on similar data.
 
@@ -39,8 +39,6 @@ def advice_text(
         Whether such advice held on similar data.
     cautions : list of str
         Cautions, in words.
-    kind : str
-        "raw" or "standardised" features.
     effective : float
         The effective ratio of U(0.1, 0.9), each mini-batch counting alike (:func:`r2mae.theory.effective_ratio`).
     """
@@ -61,7 +59,7 @@ def advice_text(
         else:
             answer += "with zeros in data that are not centred a range may be better"
     words = (
-        f"{data}: masked ridgeless regression on n = {advice.n:,} rows of d = {advice.d:,} {kind} features can "
+        f"{data}: masked ridgeless regression on n = {advice.n:,} rows of d = {advice.d:,} standardised features can "
         f"learn {int(lead.learnable.sum())} of {len(lead.variance)} leading directions ({100 * advice.share:.0f} % of "
         f"the variance) and {int(features.learnable.sum()):,} of {advice.d:,} features from the others."
     )
@@ -84,13 +82,11 @@ def advice_text(
         "n": advice.n,
         "d": advice.d,
         "masks": advice.masks,
-        "standardised": kind == "standardised",
         "peak": advice.peak,
         "directions": len(lead.variance),
         "learnable_directions": int(lead.learnable.sum()),
         "learnable_features": int(features.learnable.sum()),
         "share_of_variance": advice.share,
-        "suggested_for_pretraining": None,
         "ratio_of_many_masks": {"ratio": advice.ratio, "as_good": advice.as_good} if advice.masks > 1 else None,
         "best_fixed": best,
         "notes": list(notes),

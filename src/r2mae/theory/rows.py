@@ -123,11 +123,10 @@ def _ratio_number(ratio: object, name: str = "ratio") -> float:
         raise ValueError(f"{name} must be a number or an object with nodes(), not {ratio!r}") from None
 
 
-def check_rows(n: int) -> int:
-    """Return n, or raise a ValueError."""
+def check_rows(n: int) -> None:
+    """Raise a ValueError for fewer than two rows."""
     if not n >= 2:
         raise ValueError(f"n must be at least 2 rows, not {n}")
-    return n
 
 
 def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
