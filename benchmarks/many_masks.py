@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from r2mae.masking import Uniform
 from r2mae.theory import (
     Covariance,
     Dense,
@@ -30,13 +31,12 @@ from r2mae.theory import (
     spiked,
     uniform_direction,
 )
-from r2mae.theory.rows import Range
 
 SIZES = (200, 400, 800)
 GAMMAS = (0.2, 0.5, 1.0, 2.0, 5.0)
 MASKS = (1, 2, 4, 16, 64, math.inf)
 RATIOS = (0.05, 0.1, 0.3, 0.5, 0.7, 0.9)
-RANGES = (Range(0.1, 0.5), Range(0.2, 0.8))
+RANGES = (Uniform(0.1, 0.5), Uniform(0.2, 0.8))
 SIGNALS, NOISE, MARGIN = 8, 0.1, 0.2  # targets of variance one; distance from n·K·p = d
 OPERATIONS, MOST = {200: 1e9, 400: 3e9, 800: 1.6e10}, 24
 _CASE = ("n", "d", "covariance", "ratio", "masks", "ridge", "formula", "measured", "error", "repetitions")
@@ -128,7 +128,7 @@ def rows(data: dict[str, np.ndarray]) -> Iterator[dict[str, object]]:
         )
         each = found.risks.mean(axis=(1, 2))
         error = each.std(ddof=1) / math.sqrt(repetitions)
-        words = f"{ratio.low:g}-{ratio.high:g}" if isinstance(ratio, Range) else f"{ratio:g}"
+        words = f"{ratio.low:g}-{ratio.high:g}" if isinstance(ratio, Uniform) else f"{ratio:g}"
         values = (f"{value:.4g}" for value in (ridge, formula, each.mean(), error))
         yield dict(zip(_CASE, (n, cov.d, name, words, masks, *values, repetitions), strict=True))
 

@@ -138,7 +138,7 @@ def test_torch_waits_until_it_is_needed(statement: str) -> None:
     assert not imported_by(statement) & {"torch", "lightning", "sklearn", "pandas", "matplotlib"}
 
 
-@pytest.mark.parametrize("line", ["pretrain images --help", "compare cells --help-all", "finetune --help", "runs"])
+@pytest.mark.parametrize("line", ["pretrain images --help", "compare cells --help-all", "finetune --help", "report"])
 def test_help_needs_no_numpy(line: str) -> None:
     name, *words = line.split()
     parsed = f"import r2mae.cli.main; r2mae.cli.main.parser_for({name!r}, {words!r}).format_help()"

@@ -48,11 +48,32 @@ def test_images_in_a_npy(tmp_path: Path) -> None:
     assert found.features[4] == "pixel 0,1 g"
 
 
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_tables(tmp_path: Path, name: str, separator: str) -> None:
+    lines = [separator.join("abc"), *(separator.join(map(str, row)) for row in VALUES.tolist())]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    found = load_matrix(tmp_path / name)
+    np.testing.assert_array_equal(found.values, VALUES)
+    assert found.features == ("a", "b", "c")
+    assert found.notes == ()
+
+
 BROKEN: dict[str, tuple[bytes, str]] = {
     "text.npy": (b"hello", "not a valid .npy file"),
     "text.h5ad": (b"hello", "not a readable AnnData file"),
     "text.xyz": (b"hello", "unknown kind of file '.xyz'"),
-    "a.csv": (b"a,b\n1,2\n1,2\n", "unknown kind of file '.csv': give a .npy"),
+    "empty.csv": (b"", "not a valid table"),
+    "ragged.csv": (b"a,b\n1,2\n1,2,3\n", "not a valid table"),
+    "binary.csv": (bytes(range(256)), "not a valid table"),
+    "words.csv": (b"a,b\n1,y\n2,w\n", "column 'b' does not hold numbers alone"),
+    "typo.csv": (b"a,b\n1,2\n2,1.2.3\n", "column 'b' does not hold numbers alone"),
+    "commas.tsv": (b"a,b\n1,2\n2,3\n", "column 'a,b' does not hold numbers alone"),
+    "missing.csv": (b"a,b\n1,2\n2,\n", "row 2, column 'b' holds nan: fill it in"),
+    "headless.csv": (b"1,2\n2,3\n3,5\n", "its first line has to name each column"),
+    "partly.csv": (b"cell,2\n2,3\n3,5\n", "its first line has to name each column"),
+    "numbered.csv": (b",a,b\n0,2,3\n1,3,5\n", "none may number the rows"),
+    "short.csv": (b"a\n2,3\n3,5\n", "its first line has to name each column"),
+    "one.csv": (b"a,b\n1,2\n", "1 row, expected at least 2"),
 }
 
 

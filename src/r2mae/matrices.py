@@ -1,4 +1,4 @@
-"""Data as a matrix of samples by features, for the theory: .npy, .h5ad and images."""
+"""Data as a matrix of samples by features, for the theory: .npy, tables, .h5ad and images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_FEATURES = 2000
 NAMED = (*SETS, *CELLS)
 """The named sets that are matrices of numbers."""
 
-_PATHS = "a .npy (numpy.save) or .h5ad file, or images (a folder or a .npz)"
+_PATHS = "a .npy, .csv, .tsv or .h5ad file, or images (a folder or a .npz)"
 _BYTES = 24  # bytes per entry: three copies of float64
 
 
@@ -47,8 +47,9 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
     Parameters
     ----------
     source : str or Path
-        ``digits``, ``mnist``, a set of cells such as ``csle``, or the path of a .npy (two axes, or images), a .h5ad
-        (counts become log1p of counts scaled to the median total), or images.
+        ``digits``, ``mnist``, a set of cells such as ``csle``, or the path of a .npy (two axes, or images), a table
+        (.csv, .tsv; the first line names the features), a .h5ad (counts become log1p of counts scaled to the median
+        total), or images.
     max_features : int
         If there are more, those with the largest variance are kept.
 
@@ -67,6 +68,8 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
         matrix = _images(name)
     elif suffix == ".npy":
         matrix = _npy(path)
+    elif suffix in (".csv", ".tsv"):
+        matrix = _table(path)
     elif suffix == ".h5ad":
         matrix = _cells(source, max_features)
     else:
@@ -128,6 +131,22 @@ def _npy(path: Path) -> Matrix:
     check_memory(path, array.size * _BYTES, "give fewer rows")
     names = tuple(f"column {index + 1}" for index in range(array.shape[1]))
     return Matrix(path.stem, np.array(array, dtype=np.float64), names)
+
+
+def _table(path: Path) -> Matrix:
+    """Read a table of numbers alone, whose first line names its columns."""
+    import pandas as pd
+
+    with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
+        frame = pd.read_csv(path, sep="," if path.suffix.lower() == ".csv" else "\t", low_memory=False)
+    names = [str(name) for name in frame]
+    numbered = pd.to_numeric(pd.Series(names, dtype=str), errors="coerce").notna().any()
+    if numbered or not isinstance(frame.index, pd.RangeIndex) or any(name.startswith("Unnamed: ") for name in names):
+        raise UserError(f"{path}: its first line has to name each column, and none may number the rows (index=False)")
+    words = frame.select_dtypes(exclude=["number", "bool"])
+    if words.shape[1]:
+        raise UserError(f"{path}: column {str(words.columns[0])[:40]!r} does not hold numbers alone: mend or omit it")
+    return Matrix(path.stem, frame.to_numpy(dtype=np.float64), tuple(names))
 
 
 def _cells(source: str | Path, most: int) -> Matrix:

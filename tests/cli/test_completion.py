@@ -63,7 +63,7 @@ LINES: dict[str, set[str]] = {
     "data alignment ": {"build", "info", "track", "export"},
     "data alignment build he": {"here.npz"},
     "data fetch mn": {"mnist"},
-    "runs he": {"here.npz"},
+    "report he": {"here.npz"},
     "completion ": {"bash", "zsh"},
 }
 

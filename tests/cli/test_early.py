@@ -26,8 +26,7 @@ LINES = {
     "evaluate run": "gone.npz: no such file or folder",
     "embed none digits": "there is no run folder none",
     "embed run none.npz": "none.npz: no such file or folder",
-    "runs none": "there is no folder none",
-    "runs .": "1 new in .",
+    "report none": "there is no folder none",
     "theory advise none.npy": "none.npy: no such file or folder",
 }
 _PROBE = """
@@ -49,8 +48,8 @@ def test_mistakes_are_told_before_heavy_libraries_are_loaded(tmp_path: Path) -> 
         [sys.executable, "-c", _PROBE % (HEAVY,), ";".join(lines)],
         capture_output=True, text=True, check=True, cwd=tmp_path,
     )  # fmt: skip
-    told = [line for line in done.stdout.splitlines() if line[0] in "02" and line[1:].strip() in ("", *HEAVY)]
-    assert told == ["0" if line == "runs ." else "2" for line in lines], done.stdout
+    told = [line for line in done.stdout.splitlines() if line[0] == "2" and line[1:].strip() in ("", *HEAVY)]
+    assert told == ["2"] * len(lines), done.stdout
     for line in lines:
         assert LINES[line] in done.stderr + done.stdout
 

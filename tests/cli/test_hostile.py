@@ -95,9 +95,7 @@ def test_numbers_as_people_do_not_mean_them(
 
 
 @pytest.mark.slow
-def test_names_that_are_not_utf8(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_are_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for label in (b"a\xff", b"b"):
         folder = Path(os.fsdecode(b"im\xff")) / os.fsdecode(label)
@@ -109,5 +107,4 @@ def test_names_that_are_not_utf8(
     sizes = ["--steps", "3", "--hidden", "8", "--latent", "4", "--batch-size", "8", "--threads", "1", "--device", "cpu"]
     assert main(["pretrain", "images", data, *sizes, "--out", out, "--json"]) == 0
     assert main(["embed", out, data, "-o", "e.npz"]) == 0
-    assert main(["runs", "."]) == 0
-    assert "finished" in capsys.readouterr().out
+    assert (Path(out) / "results.json").is_file()

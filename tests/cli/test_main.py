@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +15,13 @@ import yaml
 from cli.printed import fields
 from r2mae.cli.commands import COMMANDS
 from r2mae.cli.main import main
-from r2mae.compare.run_states import find_runs
+from r2mae.compare.run_states import is_locked
 from r2mae.domains.lookup import get_domain
 from r2mae.images.domain import DOMAIN
 from r2mae.registry import DOMAINS
 from r2mae.training.checkpoint import read_checkpoint
+from r2mae.training.folder import RunFolder
+from r2mae.training.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -339,31 +340,13 @@ def test_pretrain_evaluate_and_embed(run: Run, tmp_path: Path) -> None:
     assert "5 x 5" in err
 
 
-def test_runs_and_json(run: Run, tmp_path: Path) -> None:
+def test_pretrain_and_evaluate_speak_json(run: Run) -> None:
     short = "pretrain digits --hidden 16 --latent 16 --threads 1 --epochs 2"
     answer = json.loads(run(f"{short} --out runs/a --json")[1])
     assert answer["worked"]
+    assert answer["steps"] == 22
     assert 0 < answer["scores"]["probe_accuracy"] <= 1
     assert json.loads(run("evaluate runs/a --json")[1])["scores"] == answer["scores"]
-    (tmp_path / "runs" / "b").mkdir()
-    (tmp_path / "runs" / "b" / "config.yaml").write_text("[")
-    (tmp_path / "runs" / "c").mkdir()
-    shutil.copy(tmp_path / "runs" / "a" / "config.yaml", tmp_path / "runs" / "c")
-    for name, domain in (("[d]", "[images]"), ("e", "{}")):
-        (tmp_path / "runs" / name).mkdir()
-        (tmp_path / "runs" / name / "config.yaml").write_text(
-            f"domain: {domain}\ndata: {{source: '[/x]'}}\nscheme: {{name: '[red]'}}\n"
-        )
-    states = {entry["path"]: entry for entry in json.loads(run("runs --json")[1])}
-    found = {path.removeprefix("runs/"): entry["state"] for path, entry in states.items()}
-    assert found == {"a": "finished", "b": "damaged", "c": "new", "[d]": "new", "e": "new"}
-    assert "[red]" in run("runs")[1]
-    assert states["runs/a"]["score"] == answer["scores"]["probe_accuracy"]
-    assert states["runs/a"]["step"] == answer["steps"] == 22
-    code, out, _ = run("runs")
-    assert code == 0
-    assert "1 finished" in out
-    assert run("runs nothing")[0] == 2
 
 
 def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
@@ -387,12 +370,12 @@ def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
         while not (out / "checkpoints" / "last.ckpt").exists():
             time.sleep(0.05)
             assert process.poll() is None
-        assert find_runs(tmp_path)[0].state == "running"
+        assert is_locked(RunFolder(out))
         os.killpg(process.pid, signal.SIGTERM)  # as SLURM does: to the loaders, too
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    state = find_runs(tmp_path)[0]
-    assert state.state == "stopped"
-    assert state.step == read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
+    assert not is_locked(RunFolder(out))
+    saved = read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
+    assert read_metrics(out / "metrics.csv")["step"].iloc[-1] == saved
 
 
 @pytest.fixture

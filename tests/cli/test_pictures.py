@@ -61,7 +61,8 @@ def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
 MISTAKES = {
     "pictures none": "there is no run folder none",
     "pictures new": "not finished",
-    "pictures text": "is a run of the domain text, which has no pictures: name other runs",
+    "pictures text": "text is a run of text: name runs of one domain that has pictures, such as images",
+    "pictures a text": "text is a run of text: name runs of one domain",
     "pictures a seed": "have different test images",
     "pictures a other": "have different test images",
     "pictures a --ratio 70": "--ratio must be above 0 and below 1, not 70",

@@ -85,7 +85,7 @@ def test_files_of_a_run(said: Said, tmp_path: Path, name: str, what: str) -> Non
         targets = {"link": tmp_path / "elsewhere" / "secret.yaml", "device": "/dev/zero", "gone": "/nowhere"}
         path.symlink_to(targets[what])
     before = (tmp_path / "elsewhere" / "secret.yaml").read_bytes()
-    for line in ("runs all", "report all", "evaluate all/a", "report all/a"):
+    for line in ("report all", "evaluate all/a", "report all/a"):
         said(line)
     assert (tmp_path / "elsewhere" / "secret.yaml").read_bytes() == before
 
@@ -103,7 +103,6 @@ def test_files_of_comparisons(said: Said, tmp_path: Path, name: str, what: str) 
         target = tmp_path / "elsewhere" / f"secret{Path(name).suffix}"
         (folder / name).symlink_to(target if what == "link" else "/dev/zero")
     said("report compared")
-    said("runs compared")
 
 
 def test_what_is_a_files_own(tmp_path: Path) -> None:

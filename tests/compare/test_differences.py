@@ -70,7 +70,6 @@ def test_shared_items_are_in_the_interval_and_it_is_said(with_items: Make) -> No
     np.testing.assert_allclose([found["low"], found["high"]], [expected.low, expected.high], rtol=1e-5)
     text = one_line(shown(comparison))
     assert "over seeds and the 300 test items, as all runs have scores of the same test items" in text
-    assert "interval over" not in text
     assert "±" in next(line for line in shown(comparison).splitlines() if line.startswith("mdlm "))
 
 
@@ -91,8 +90,6 @@ def test_a_mixed_case_is_said_row_by_row(with_items: Make) -> None:
     analysis = analyse(comparison)
     assert analysis.interval_units() == {"mdlm": "seeds", "r2mae": "seeds and items"}
     text = shown(comparison)
-    rows = {line.split()[0]: line for line in text[text.index("\nscheme ") :].splitlines() if line.strip()}
-    assert "seeds and items" in rows["r2mae"] and "and items" not in rows["mdlm"]
     note = one_line(text)
     assert "over seeds alone for mdlm, as some runs have no scores of single items" in note
     assert "over seeds and the 300 test items for r2mae" in note
@@ -106,8 +103,6 @@ def test_a_mixed_case_is_said_row_by_row(with_items: Make) -> None:
 def test_results_json_says_it(with_items: Make) -> None:
     comparison = with_items(without="mdlm")
     said = json.loads(json.dumps(to_json(comparison, analyse(comparison))))
-    assert said["items"][0]["of"] == said["items"][0]["kept"] == ITEMS
-    assert ["r2mae", 2] in said["items"][0]["runs"] and len(said["items"][0]["runs"]) == 6
     line = next(one for one in said["differences"] if one["label"] == "r2mae")
     assert (line["over"], line["items"]) == ("seeds and items", ITEMS)
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -119,16 +119,14 @@ def test_score_against_ratio_has_the_curve_and_the_ranges(make_comparison: Make)
     np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_xdata(), [0.5, 0.9])
     np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_ydata(), found.interval("r2mae", "probe_accuracy")["mean"])
     assert legend(figure) == ["fixed ratio", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl"]
-    # Every diamond over the axis of ratios is a fixed ratio's, at its ratio; the others stand next to it, apart.
-    np.testing.assert_allclose([line.get_xdata()[0] for line in lines(figure, marker="D")], ratios)
-    dots = [line for line in figure.axes[1].get_lines() if line.get_marker() == "D"]
-    assert [line.get_xdata()[0] for line in dots] == [0, 1, 2, 3, 4]
-    assert [line.get_ydata()[0] for line in dots] == [
-        found.interval(label, "probe_accuracy")["mean"] for label in legend(figure)[1:]
-    ]
-    assert not [tick.get_text() for tick in figure.axes[1].get_xticklabels()]
-    (single,) = lines(figure, marker="_", markersize=10)  # caps of intervals are shorter
-    assert single.get_xdata()[0] == 0.7  # cl, at its ratio
+    # Diamonds are those of single ratios, at their ratio: fixed ones, and cl.
+    np.testing.assert_allclose([line.get_xdata()[0] for line in lines(figure, marker="D")], [*ratios, 0.7])
+    bands = {
+        to_hex(band.get_facecolor()[0]): band for band in figure.axes[0].collections if isinstance(band, PolyCollection)
+    }
+    assert set(bands) == set(bars)
+    box, own = bands[COLOURS["r2mae"]].get_paths()[0].get_extents(), found.interval("r2mae", "probe_accuracy")
+    np.testing.assert_allclose([box.x0, box.x1, box.y0, box.y1], [0.5, 0.9, own["low"], own["high"]])
 
 
 def test_loss_curves_average_over_seeds(comparison: Comparison) -> None:

@@ -19,12 +19,13 @@ from r2mae.compare import run as processes
 from r2mae.compare.checks import run_missing
 from r2mae.compare.progress_display import ProgressDisplay
 from r2mae.compare.run import ONE_THREAD, Outcome, Processes, Request, start_server
-from r2mae.compare.run_states import find_runs, last_step
+from r2mae.compare.run_states import is_locked
 from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
+from r2mae.training.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -102,8 +103,9 @@ def test_processes_save_their_steps_and_end_with_the_command(tmp_path: Path, num
     while any(map(lives, holders)):
         time.sleep(0.05)
     for run in runs:  # the step of the signal is saved, and not the last multiple of five alone
-        assert last_step(RunFolder(run)) == read_checkpoint(run / "checkpoints" / "last.ckpt")["r2mae_step"]
-    assert {state.state for state in find_runs(tmp_path)} == {"stopped"}
+        saved = read_checkpoint(run / "checkpoints" / "last.ckpt")["r2mae_step"]
+        assert read_metrics(run / "metrics.csv")["step"].iloc[-1] == saved
+        assert not is_locked(RunFolder(run))
 
 
 def lives(number: int) -> bool:

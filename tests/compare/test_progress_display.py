@@ -40,7 +40,7 @@ def runs() -> list[SweepRun]:
 def test_a_pipe_hears_how_far_cells_are_until_one_is_finished(runs: list[SweepRun]) -> None:
     pipe = Pipe(runs)
     assert pipe.at(59, (5, 100), (0, 0), (0, 0), (0, 0)) == ""
-    line = "all runs: 0 of 4 done; fixed 0.50 (seed 0) at 10%, [r2mae] (seed 0) measuring"
+    line = "all runs: 0 of 4 finished, 1 measuring, 24% done"
     assert pipe.at(61, (10, 100), (100, 100), (0, 0), (0, 0)) == line
     assert pipe.at(120, (20, 100), (100, 100), (0, 0), (0, 0)) == ""
 
@@ -50,9 +50,9 @@ def test_a_pipe_hears_the_time_left_once_a_cell_is_finished(runs: list[SweepRun]
     pipe.at(1, (0, 1000), (0, 0), (0, 0), (0, 0))
     pipe.display.finished(runs[0], 600.0, {"accuracy": 0.5})
     # One of four is done in ten minutes: three are left.
-    assert pipe.at(600, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == "all runs: 1 of 4 done, about 30 min left"
+    assert pipe.at(600, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == "all runs: 1 of 4 finished, about 30 min left"
     assert pipe.at(601, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == ""
-    assert pipe.at(6000, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == "all runs: 1 of 4 done, about 5 h left"
+    assert pipe.at(6000, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == "all runs: 1 of 4 finished, about 5 h left"
 
 
 def test_steps_of_an_earlier_call_do_not_count_as_pace(runs: list[SweepRun]) -> None:
@@ -61,21 +61,21 @@ def test_steps_of_an_earlier_call_do_not_count_as_pace(runs: list[SweepRun]) -> 
     pipe.at(0, (900, 1000), (0, 0))
     pipe.display.finished(runs[2], 300.0, {})
     # 100 steps and measuring (150) took 250 s: 1,150 are left.
-    assert pipe.at(250, (1000, 1000), (0, 1000)) == "all runs: 3 of 4 done, about 19 min left"
+    assert pipe.at(250, (1000, 1000), (0, 1000)) == "all runs: 3 of 4 finished, about 19 min left"
 
 
 def test_cells_without_steps_and_cells_that_failed(runs: list[SweepRun]) -> None:
     pipe = Pipe(runs)
     pipe.display.failed(runs[0], UserError("broken"))
-    assert pipe.at(100, (0, 0), (0, 0), (0, 0), (0, 0)) == "all runs: 0 of 4 done"
+    assert pipe.at(100, (0, 0), (0, 0), (0, 0), (0, 0)) == "all runs: 0 of 4 finished, 25% done"
     pipe.display.finished(runs[1], 100.0, {})
-    assert pipe.at(180, (0, 0), (0, 0), (0, 0), (0, 0)) == "all runs: 1 of 4 done, about 6 min left"
+    assert pipe.at(180, (0, 0), (0, 0), (0, 0), (0, 0)) == "all runs: 1 of 4 finished, about 6 min left"
     for run in runs[2:]:
         pipe.display.finished(run, 100.0, {})
     assert pipe.at(300, (0, 0), (0, 0), (0, 0), (0, 0)) == ""
 
 
-def test_a_terminal_has_bars_alone(runs: list[SweepRun]) -> None:
+def test_a_terminal_has_a_bar_alone(runs: list[SweepRun]) -> None:
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=100, color_system=None)
     now = 0.0

@@ -3,16 +3,16 @@ import math
 import numpy as np
 import pytest
 
+from r2mae.masking import Uniform
 from r2mae.theory import Covariance, Dense, Inputs, equivalent, latent, uniform_spectrum
 from r2mae.theory.copies import Copies, kept_copies
 from r2mae.theory.resolvent import FactoredResolvent
-from r2mae.theory.rows import Range
 from theory.brute import pattern_means
 
-HIDDEN = Range(0.4, 0.9)
+HIDDEN = Uniform(0.4, 0.9)
 
 
-def copies_of(n: int, ratio: float | Range, masks: float = 1, keep: float | str = "ratio") -> Copies:
+def copies_of(n: int, ratio: float | Uniform, masks: float = 1, keep: float | str = "ratio") -> Copies:
     return kept_copies(n, ratio, keep, masks, Inputs())  # type: ignore[arg-type]
 
 
@@ -53,8 +53,8 @@ def test_the_derivative_is_one(n: int, masks: int) -> None:
 
 
 @pytest.mark.parametrize("inputs", [Inputs(), Inputs("rescaled")], ids=lambda inputs: inputs.rule)
-@pytest.mark.parametrize(("masks", "ratio"), [(1, 0.4), (5, 0.4), (1, HIDDEN), (3, HIDDEN), (4, Range(0.0, 0.5))])
-def test_terms_are_means_over_patterns(ratio: float | Range, masks: int, inputs: Inputs) -> None:
+@pytest.mark.parametrize(("masks", "ratio"), [(1, 0.4), (5, 0.4), (1, HIDDEN), (3, HIDDEN), (4, Uniform(0.0, 0.5))])
+def test_terms_are_means_over_patterns(ratio: float | Uniform, masks: int, inputs: Inputs) -> None:
     """By K × K matrices, and their derivatives by differences."""
     copies = kept_copies(100, ratio, 0.7, masks, inputs)
     e, x, step = 0.2, np.array([0.7, 1.3]), 1e-6

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from r2mae.masking import Uniform
 from r2mae.theory import (
     Covariance,
     Dense,
@@ -25,7 +26,6 @@ from r2mae.theory import (
 )
 from r2mae.theory.copies import gauss_rule, kept_copies
 from r2mae.theory.masked import Uniforms, kept_row_indices, masked_rows
-from r2mae.theory.rows import Range
 from theory.brute import Given, masked_in_use, simulate_plainly, uncentred, whole_rows_risk
 
 pytestmark = pytest.mark.filterwarnings(
@@ -82,7 +82,7 @@ CASES = [
     (1, 0.5, Inputs("zeros", 0.4)),
     (3, 0.3, Inputs()),
     (3, 0.6, Inputs("rescaled", 0.5)),
-    (2, Range(0.2, 0.8), Inputs("zeros", Range(0.1, 0.7))),
+    (2, Uniform(0.2, 0.8), Inputs("zeros", Uniform(0.1, 0.7))),
     (20, 0.5, Inputs()),
 ]
 
@@ -96,7 +96,7 @@ def test_against_plain_simulation(masks: int, ratio: float | RatioLike, inputs: 
     ridge = 3.0
 
     def ratios(rng: np.random.Generator, rows: int) -> np.ndarray:
-        return ratio.quantile(rng.random(rows)) if isinstance(ratio, Range) else np.full(rows, ratio)
+        return ratio.quantile(rng.random(rows)) if isinstance(ratio, Uniform) else np.full(rows, ratio)
 
     drawn = simulate_plainly(cov.matrix(), beta, n, ratios, 0.1, 40, masks=masks, inputs=inputs, ridge=ridge)[:, 0]
     formula = float(risk(cov, beta, n, ratio, 0.1, masks=masks, inputs=inputs, ridge=ridge).risk)
@@ -113,14 +113,14 @@ def test_against_plain_simulation(masks: int, ratio: float | RatioLike, inputs: 
 @pytest.mark.parametrize("n", [10, 60])  # fewer stacked rows than features, and more
 def test_simulation_is_least_squares_on_the_stacked_copies(n: int, rule: str) -> None:
     inputs, masks = Inputs(rule, 0.2), 3  # type: ignore[arg-type]
-    found = simulate(COV, BETA, n, [0.4, Range(0.2, 0.6)], repetitions=1, masks=masks, inputs=inputs, ridge=0.5)
+    found = simulate(COV, BETA, n, [0.4, Uniform(0.2, 0.6)], repetitions=1, masks=masks, inputs=inputs, ridge=0.5)
     x = COV.sample(n, np.random.Generator(_bits("DESIGN")))
     y = x @ BETA
-    for index, ratio in enumerate((0.4, Range(0.2, 0.6))):
+    for index, ratio in enumerate((0.4, Uniform(0.2, 0.6))):
         rows, targets = [], []
         for mask in range(masks):
             u = Uniforms.draw(n, 60, 0, 0, mask)
-            p = ratio.quantile(u.ratio) if isinstance(ratio, Range) else np.full(n, ratio)
+            p = ratio.quantile(u.ratio) if isinstance(ratio, Uniform) else np.full(n, ratio)
             kept = kept_row_indices(p, u)
             rows.append(masked_rows(x, u.entries, p, kept) / (1 - p[kept, None] if rule == "rescaled" else 1.0))
             targets.append(y[kept])
@@ -131,9 +131,9 @@ def test_simulation_is_least_squares_on_the_stacked_copies(n: int, rule: str) ->
 
 
 def test_simulation_of_infinitely_many_masks_is_the_ridge_on_the_data() -> None:
-    found = simulate(COV, BETA, 40, [0.3, Range(0.2, 0.8)], repetitions=1, masks=math.inf)
+    found = simulate(COV, BETA, 40, [0.3, Uniform(0.2, 0.8)], repetitions=1, masks=math.inf)
     x = COV.sample(40, np.random.Generator(_bits("DESIGN")))
-    for index, p in enumerate((0.3, effective_ratio(Range(0.2, 0.8)))):
+    for index, p in enumerate((0.3, effective_ratio(Uniform(0.2, 0.8)))):
         b = np.linalg.solve((1 - p) * x.T @ x + p * np.diag((x**2).sum(axis=0)), x.T @ (x @ BETA))
         assert found.risks[0, index] == pytest.approx((b - BETA) @ COV.matrix() @ (b - BETA), rel=1e-9)
 
@@ -151,9 +151,9 @@ ends = st.tuples(st.floats(0.02, 0.95), st.floats(0.02, 0.95)).map(sorted)
 def test_a_range_is_its_effective_ratio_under_many_masks(ends: list[float], rule: str, q: float, n: int) -> None:
     inputs, cov = Inputs(rule, q), uniform_spectrum(40, 1)  # type: ignore[arg-type]
     for weighting, keep in (("rows", "ratio"), ("batches", 1.0)):
-        p = effective_ratio(Range(*ends), weighting, rule)  # type: ignore[arg-type]
+        p = effective_ratio(Uniform(*ends), weighting, rule)  # type: ignore[arg-type]
         assert ends[0] - 1e-12 <= p <= ends[1] + 1e-12
-        several = direction_risk(cov, n, [Range(*ends), p], 0.2, masks=math.inf, keep=keep, inputs=inputs)  # type: ignore[arg-type]
+        several = direction_risk(cov, n, [Uniform(*ends), p], 0.2, masks=math.inf, keep=keep, inputs=inputs)  # type: ignore[arg-type]
         np.testing.assert_allclose(several.risk[0], several.risk[1], rtol=1e-8)
 
 
@@ -202,7 +202,7 @@ def test_bias_and_variance_of_drawn_designs(masks: float) -> None:
 def test_the_gauss_rule_integrates_a_range_at_every_number_of_masks(masks: int) -> None:
     """Against 4,000 drawn patterns of 200 ratios: within 1 %, and what the draws leave to chance."""
     cov, n = uniform_spectrum(80, 1), 60
-    found = kept_copies(n, Range(0.1, 0.9), "ratio", masks, Inputs())
+    found = kept_copies(n, Uniform(0.1, 0.9), "ratio", masks, Inputs())
     rng, fine = np.random.default_rng(0), np.linspace(0.102, 0.898, 200)
     numbers = rng.multinomial(masks, [*(fine / 200), 1 - fine.mean()], size=4000)[:, :-1]
     chance = np.full(4000, masks * 0.5 / numbers.sum())  # so that the mean number of copies is right
@@ -226,7 +226,7 @@ def test_a_gauss_rule_has_the_moments_of_the_distribution(seed: int, most: int) 
 
 @given(masks=st.integers(2, 40), p=st.floats(0.05, 0.95), low=st.floats(0.05, 0.4))
 def test_patterns_are_all_there_is(masks: int, p: float, low: float) -> None:
-    for ratio, mean in ((p, p), (Range(low, low + 0.5), low + 0.25)):
+    for ratio, mean in ((p, p), (Uniform(low, low + 0.5), low + 0.25)):
         found = kept_copies(50, ratio, "ratio", masks, Inputs())
         none = 1 - found.probability.sum()
         assert none == pytest.approx((1 - mean) ** masks, abs=1e-9)
@@ -279,8 +279,8 @@ def test_for_independent_features_the_mean_ratio_is_no_worse(gamma: float) -> No
 
 
 @pytest.mark.parametrize("q", [0.0, 0.5])
-@pytest.mark.parametrize(("masks", "ratio"), [(math.inf, 0.3), (math.inf, Range(0.1, 0.8)), (3, 0.6)])
-def test_zeros_in_data_with_a_mean(masks: float, ratio: float | Range, q: float) -> None:
+@pytest.mark.parametrize(("masks", "ratio"), [(math.inf, 0.3), (math.inf, Uniform(0.1, 0.8)), (3, 0.6)])
+def test_zeros_in_data_with_a_mean(masks: float, ratio: float | Uniform, q: float) -> None:
     """Against least squares with an intercept on rows that are not centred, of 25 designs."""
     cov, n = latent(150, 1, q=10), 200
     rng, mean = np.random.default_rng(0), np.random.default_rng(1).uniform(0, 2, 150)
@@ -297,8 +297,8 @@ def test_zeros_in_data_with_a_mean(masks: float, ratio: float | Range, q: float)
     assert plain.risk == pytest.approx(float(centred.risk), rel=1e-9)
 
 
-@pytest.mark.parametrize(("masks", "ratio"), [(math.inf, Range(0.1, 0.8)), (3, 0.6)])
-def test_features_with_a_mean_are_signals_with_one_feature_left_out(masks: float, ratio: float | Range) -> None:
+@pytest.mark.parametrize(("masks", "ratio"), [(math.inf, Uniform(0.1, 0.8)), (3, 0.6)])
+def test_features_with_a_mean_are_signals_with_one_feature_left_out(masks: float, ratio: float | Uniform) -> None:
     d = 200
     cov, mean = latent(d, 1, q=10), np.random.default_rng(1).uniform(0, 2, d)
     sigma, rest = cov.matrix(), np.arange(1, d)
@@ -313,7 +313,7 @@ def test_features_with_a_mean_are_signals_with_one_feature_left_out(masks: float
 def test_with_zeros_in_data_with_a_mean_a_range_can_beat_every_fixed_ratio() -> None:
     """And not with the mean filled in, nor with rescaled inputs."""
     cov, n = latent(100, 1, q=10), 2000
-    use, mean, fixed = Range(0.0, 0.9), np.full(100, 2.0), np.arange(2, 49) / 50
+    use, mean, fixed = Uniform(0.0, 0.9), np.full(100, 2.0), np.arange(2, 49) / 50
     gains = []
     for inputs in (Inputs("zeros", use, mean), Inputs("zeros", use), Inputs("rescaled", use, mean)):
         best, trained = (
@@ -330,7 +330,7 @@ def test_advice_for_many_masks() -> None:
     assert many.directions.ratio_of_lowest(many.directions.mean) < one.directions.ratio_of_lowest(one.directions.mean)
     low, high = many.as_good
     assert low <= many.ratio <= high and np.isfinite(many.features.normalised).all()
-    used = advise(COV, 100, masks=math.inf, inputs=Inputs("zeros", Range(0.1, 0.9)), ratios=np.arange(1, 20) / 20)
+    used = advise(COV, 100, masks=math.inf, inputs=Inputs("zeros", Uniform(0.1, 0.9)), ratios=np.arange(1, 20) / 20)
     assert used.ratio > many.ratio
     assert advise(COV, 100, masks=10**6, ratios=np.array([0.2, 0.4])).masks == 10**6
 
@@ -341,7 +341,7 @@ def test_advice_for_many_masks() -> None:
         ({"masks": 0}, "masks must be a whole number of 1 or more, or inf, not 0"),
         ({"masks": 2.5}, "masks must be .* not 2.5"),
         ({"masks": math.nan}, "masks must be .* not nan"),
-        ({"ratio": Range(0.1, 0.5), "masks": 5000}, "at most 4,096 masks, or inf; not 5000"),
+        ({"ratio": Uniform(0.1, 0.5), "masks": 5000}, "at most 4,096 masks, or inf; not 5000"),
         ({"ratio": 1.0, "masks": math.inf}, "ratio must be at least 0 and below 1, not 1"),
         ({"ratio": 0.001, "masks": 2}, "too few kept rows"),
     ],
@@ -352,7 +352,7 @@ def test_mistakes(arguments: dict[str, object], words: str) -> None:
         risk(COV, BETA, 40, settings["ratio"], masks=settings["masks"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=words):
         if settings["masks"] == 5000:
-            kept_copies(40, Range(0.1, 0.5), "ratio", 5000, Inputs())
+            kept_copies(40, Uniform(0.1, 0.5), "ratio", 5000, Inputs())
         else:
             simulate(COV, BETA, 40, [settings["ratio"]], masks=settings["masks"])  # type: ignore[arg-type, list-item]
 
@@ -372,7 +372,7 @@ def test_mistakes_about_inputs() -> None:
     with pytest.raises(ValueError, match="simulated rows are centred"):
         simulate(COV, BETA, 40, [0.5], inputs=Inputs(mean=np.ones(60)))
     with pytest.raises(ValueError, match="several ratios need masks=inf"):
-        risk(COV, BETA, 40, Range(0.1, 0.5), masks=4, inputs=Inputs(mean=np.ones(60)))
+        risk(COV, BETA, 40, Uniform(0.1, 0.5), masks=4, inputs=Inputs(mean=np.ones(60)))
 
 
 def test_nothing_hidden_keeps_nothing() -> None:

@@ -32,7 +32,6 @@ from r2mae.theory import (
     uniform_direction,
     uniform_spectrum,
 )
-from r2mae.theory.rows import Range
 from theory.brute import ridge_risk, simulate_plainly
 
 pytestmark = pytest.mark.filterwarnings("ignore::r2mae.theory.DominantWarning")  # small sizes are the rule here
@@ -76,8 +75,8 @@ def test_corollary_1_as_d_grows() -> None:
 
 
 @pytest.mark.parametrize("n", [40, 600])
-@pytest.mark.parametrize("ratio", [0.2, 0.7, Range(0.3, 0.9)])
-def test_the_forms_of_a_covariance_agree(n: int, ratio: float | Range) -> None:
+@pytest.mark.parametrize("ratio", [0.2, 0.7, Uniform(0.3, 0.9)])
+def test_the_forms_of_a_covariance_agree(n: int, ratio: float | Uniform) -> None:
     rng = np.random.default_rng(0)
     low = LowRank(rng.uniform(0.5, 2, 90), rng.standard_normal((90, 3)) / 5)
     beta = rng.standard_normal((90, 2))
@@ -106,17 +105,17 @@ def test_ridge_tends_to_ridgeless(kind: str, n: int) -> None:
     cov: Covariance = uniform_spectrum(150, 1) if kind == "rotated" else latent(150, 1, q=5)
     cov = Dense(cov.matrix()) if kind == "dense" else cov
     beta = rng.standard_normal(150)
-    without = risk(cov, beta, n, [0.3, Range(0.4, 0.8)], 0.1)
+    without = risk(cov, beta, n, [0.3, Uniform(0.4, 0.8)], 0.1)
     for ridge, tolerance in ((1e-2, 3e-3), (1e-4, 3e-5), (1e-8, 1e-8)):
-        found = risk(cov, beta, n, [0.3, Range(0.4, 0.8)], 0.1, ridge=ridge)
+        found = risk(cov, beta, n, [0.3, Uniform(0.4, 0.8)], 0.1, ridge=ridge)
         for part in PARTS:
             np.testing.assert_allclose(getattr(found, part), getattr(without, part), rtol=tolerance)
 
 
 @pytest.mark.parametrize("n", [20, 120])
-@pytest.mark.parametrize("ratio", [Range(0.6, 0.6), Range(0.3, 0.9)])
+@pytest.mark.parametrize("ratio", [Uniform(0.6, 0.6), Uniform(0.3, 0.9)])
 @pytest.mark.parametrize("ridge", [3.0, 30.0])
-def test_the_k_equations_of_the_note(n: int, ratio: Range, ridge: float) -> None:
+def test_the_k_equations_of_the_note(n: int, ratio: Uniform, ridge: float) -> None:
     rng = np.random.default_rng(0)
     cov = LowRank(rng.uniform(0.5, 2, 25), rng.standard_normal((25, 3)))
     beta = rng.standard_normal(25)
@@ -234,7 +233,7 @@ def frozen() -> dict[str, tuple[object, list[float]]]:
     v = uniform_direction(400, 1)
     beta = signal_at(v, 0.5, 1)
     ones = np.full(300, 0.1)
-    both = Range(0.4, 0.8)
+    both = Uniform(0.4, 0.8)
     return {
         "spiked": (risk(spiked(10, v), beta, 80, 0.6, 0.04), [1.3041216592, 1.0137818785, 0.2903397808, 2.8136642521]),
         "many": (risk(spiked(10, v), beta, 2000, 0.6, 0.04), [4.9226871905, 3.9054957377, 1.0171914528, 14.9601301346]),
@@ -247,7 +246,7 @@ def frozen() -> dict[str, tuple[object, list[float]]]:
             [7.7586557268, 2.3058946252, 5.4527611016, 18.1790029639],
         ),
         "beta": (
-            direction_risk(beta_spectrum(1000, 2), 200, Range(0.5, 0.6), 0.04, which=np.array([0])),
+            direction_risk(beta_spectrum(1000, 2), 200, Uniform(0.5, 0.6), 0.04, which=np.array([0])),
             [7.6693845108, 6.7634196606, 0.9059648502, 3.0441432928],
         ),
         "features": (

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from r2mae.masking import Fixed, Uniform
 from r2mae.theory import kept_rows
-from r2mae.theory.rows import Range, nodes_of, ratios_of
+from r2mae.theory.rows import nodes_of, ratios_of
 
 
 class Given:
@@ -19,7 +19,7 @@ class Given:
 @given(st.floats(0.01, 0.9), st.floats(0.0, 0.09), st.integers(200, 10_000))
 def test_kept_rows_of_a_range_are_those_of_a_density_proportional_to_p(low: float, width: float, n: int) -> None:
     high = low + width
-    rows = kept_rows(n, Range(low, high))
+    rows = kept_rows(n, Uniform(low, high))
     assert rows.weight.sum() == pytest.approx(1)
     assert rows.count == pytest.approx(n * (low + high) / 2)
     second, first = (low**2 + low * high + high**2) / 3, (low + high) / 2
@@ -42,7 +42,6 @@ def test_a_constant_probability_does_not_reweight() -> None:
 
 def test_ratio_zero_keeps_nothing() -> None:
     assert kept_rows(10, 0.0).count == 0
-    assert kept_rows(10, Range(0.0, 0.0)).count == 0
 
 
 def test_what_is_one_ratio_and_what_a_curve() -> None:
@@ -61,13 +60,13 @@ def test_what_is_one_ratio_and_what_a_curve() -> None:
         (10, 1.0, r"ratio must be at least 0 and below 1, not 1"),
         (10, -0.1, r"ratio must be .*, not -0\.1"),
         (10, float("nan"), "ratio must be .*, not nan"),
-        (10, Range(0.5, 1.0), None),
+        (10, Uniform(0.5, 1.0), None),
         (10, Given([0.5, 1.5], [0.5, 0.5]), r"ratio must be .*, not 1\.5"),
         (10, Given([0.5], [0.5]), "ratio: the weights"),
         (10, Given([0.5, 0.6], [1.5, -0.5]), "ratio: the weights"),
         (10, Given([0.5, 0.6], [1.0]), "ratio: nodes"),
         (10, 0.05, r"ratio: too few kept rows: n·p = 0\.5"),
-        (10, Range(0.0, 0.1), "ratio: too few kept rows"),
+        (10, Uniform(0.0, 0.1), "ratio: too few kept rows"),
     ],
 )
 def test_bad_input(n: int, ratio: object, message: str | None) -> None:
@@ -82,14 +81,3 @@ def test_bad_input(n: int, ratio: object, message: str | None) -> None:
 def test_bad_keep(keep: object, unchecked: None) -> None:
     with pytest.raises(ValueError, match="keep must be"):
         kept_rows(10, 0.5, keep)  # type: ignore[arg-type]
-
-
-def test_a_range_is_the_uniform_ratio_of_masking() -> None:
-    np.testing.assert_allclose(Range(0.3, 0.6).nodes(), Uniform(0.3, 0.6).nodes())
-    assert [*Range(0.3, 0.6).quantile(np.array([0.0, 0.5]))] == pytest.approx([0.3, 0.45])
-
-
-@pytest.mark.parametrize("pair", [(0.5, 0.4), (-0.1, 0.5), (0.5, 1.1), (float("nan"), 0.5)])
-def test_what_is_no_range_is_refused(pair: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="low <= high"):
-        Range(*pair)

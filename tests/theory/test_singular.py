@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from r2mae.masking import Uniform
 from r2mae.theory import Covariance, Dense, InterpolationWarning, LowRank, Rotated, feature_risk, latent, risk
-from r2mae.theory.rows import Range
 from theory.brute import whole_rows_risk
 
 pytestmark = [
@@ -63,14 +63,14 @@ def test_whole_rows_are_classical_regression(seed: int, n: int, ridge: float, no
 
 
 @pytest.mark.slow
-@example(800_000, 13, 0.0, Range(0.0, 0.6))
+@example(800_000, 13, 0.0, Uniform(0.0, 0.6))
 @given(
     SEEDS,
     ROWS,
     RIDGE,
-    st.one_of(st.floats(-9, -2).map(lambda power: float(10**power)), st.floats(0.05, 0.95), st.just(Range(0.0, 0.6))),
+    st.one_of(st.floats(-9, -2).map(lambda power: float(10**power)), st.floats(0.05, 0.95), st.just(Uniform(0.0, 0.6))),
 )
-def test_the_last_bits_do_not_matter(seed: int, n: int, ridge: float, ratio: float | Range) -> None:
+def test_the_last_bits_do_not_matter(seed: int, n: int, ridge: float, ratio: float | Uniform) -> None:
     sigma, values, _ = singular(seed)
     beta = np.random.default_rng(seed).standard_normal(len(sigma))
     try:
@@ -130,4 +130,4 @@ def test_a_regular_covariance_takes_the_cheap_form(monkeypatch: pytest.MonkeyPat
         raise AssertionError("the exact form was used")
 
     monkeypatch.setattr(room, "FactoredResolvent", dear)
-    risk(Dense(latent(60, 1).matrix()), np.ones(60), 200, [0.02, 0.5, Range(0.4, 0.9)], 0.1)
+    risk(Dense(latent(60, 1).matrix()), np.ones(60), 200, [0.02, 0.5, Uniform(0.4, 0.9)], 0.1)

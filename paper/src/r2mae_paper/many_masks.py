@@ -22,9 +22,10 @@ from r2mae.compare.style import BLUE, GREEN, ORANGE
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.statistics import Difference, mean_interval, paired_difference
 from r2mae.images.data import load_images
+from r2mae.masking import Uniform
 from r2mae.masking.keys import Key, permutation
 from r2mae.matrices import load_matrix
-from r2mae.theory import Covariance, Inputs, Range, beta_spectrum, effective_ratio, feature_risk, from_data, latent
+from r2mae.theory import Covariance, Inputs, beta_spectrum, effective_ratio, feature_risk, from_data, latent
 from r2mae_paper.drawing import Figures, panels, plain_log
 from r2mae_paper.many_networks import FRACTIONS, Network, Rows, Rule, missing_entries, train
 from r2mae_paper.rows import TableRow, Tables, difference_columns, records
@@ -50,7 +51,7 @@ _VERDICTS = ("better", "equal", "worse", "undecided")
 
 def p_eff(rule: Rule) -> float:
     """Return the single ratio that the range equals for many masks, each mini-batch counting alike."""
-    return effective_ratio(Range(LOW, HIGH), "batches", "rescaled" if rule == "rescaled" else "zeros")
+    return effective_ratio(Uniform(LOW, HIGH), "batches", "rescaled" if rule == "rescaled" else "zeros")
 
 
 def networks() -> dict[str, Network]:
@@ -120,7 +121,7 @@ def _theory(name: str, size: Size, jobs: int) -> TableRow:
         cov, mean = from_data(x, scale=True), x.mean(axis=0)
         for rule in RULES:
             for measure in MEASURES:
-                missing = 0.0 if measure == MEASURES[0] else Range(LOW, HIGH)
+                missing = 0.0 if measure == MEASURES[0] else Uniform(LOW, HIGH)
                 inputs = Inputs(
                     "rescaled" if rule == "rescaled" else "zeros", missing, mean if rule == "zeros" else None
                 )
@@ -128,7 +129,7 @@ def _theory(name: str, size: Size, jobs: int) -> TableRow:
                     key = f"{rule}/{measure}/{masks:g}"
                     if key not in found:
                         found[key] = [_formula(cov, len(x), ratio, masks, inputs) for ratio in RATIOS]
-                for key, ratio in ((BATCH, Range(LOW, HIGH)), (SAME, p_eff(rule))):
+                for key, ratio in ((BATCH, Uniform(LOW, HIGH)), (SAME, p_eff(rule))):
                     risk = feature_risk(cov, len(x), ratio, keep=1.0, masks=math.inf, inputs=inputs).risk
                     found[f"{rule}/{measure}/{key}"] = round(float(risk.mean()), 6)
     return found

@@ -17,7 +17,6 @@ COMMANDS = {
     "export": "write a pretrained model for other libraries",
     "theory advise": "mask ratios of masked linear regression for given data",
     "report": "make the report of a comparison again",
-    "runs": "list run folders with their state",
     "data": "list, fetch and find public data sets",
     "completion": "print completion for a shell",
 }

@@ -1,18 +1,13 @@
 """``r2mae pictures RUN…``: draw test images, masked images and the reconstructions of several runs side by side."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from r2mae.cli.parsing import loading
 from r2mae.domains.lookup import check_output, open_run
 from r2mae.errors import UserError
 from r2mae.fields import Range, argument, check_fields, option
-from r2mae.training.config import RunConfig
-
-if TYPE_CHECKING:
-    from r2mae.domains.base import Domain
 
 
 @dataclass(frozen=True)
@@ -45,13 +40,16 @@ def run(options: Options) -> int:
     """Run the command."""
     check_fields(options, "--{}".format)
     paths = list(dict.fromkeys(map(Path, options.runs)))
-    domain, runs = _runs_with_pictures(paths)
+    found = [open_run(path) for path in paths]
+    domain, runs = found[0][0], [config for _, config in found]
     output = Path(options.output or paths[0] / "pictures.png")
 
     from r2mae.compare.style import check_suffix, write_figure
 
     check_suffix(output)
-    for config in runs:
+    for path, (own, config) in zip(paths, found, strict=True):
+        if not own.has_examples or own.name != domain.name:
+            raise UserError(f"{path} is a run of {own.name}: name runs of one domain that has pictures, such as images")
         domain.check_source(config)
         if options.output is not None:
             check_output(domain, output, config.data.source)
@@ -74,15 +72,3 @@ def run(options: Options) -> int:
     one = next(iter(made.values()))
     print(f"{len(one.original)} test images, {one.ratio:.0%} hidden, completed by {len(runs)} model(s): {output}")
     return 0
-
-
-def _runs_with_pictures(paths: Sequence[Path]) -> "tuple[Domain, list[RunConfig]]":
-    """Return the domain of all runs, which must have pictures, and their configurations."""
-    found = [open_run(path) for path in paths]
-    first = found[0][0]
-    for path, (domain, _) in zip(paths, found, strict=True):
-        if not domain.has_examples:
-            raise UserError(f"{path} is a run of the domain {domain.name}, which has no pictures: name other runs")
-        if domain.name != first.name:
-            raise UserError(f"{path} is a run of {domain.name}, {paths[0]} of {first.name}: draw runs of one domain")
-    return first, [config for _, config in found]

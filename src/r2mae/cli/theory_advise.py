@@ -3,8 +3,6 @@
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ from r2mae.errors import UserError
 from r2mae.fields import Range, Size, argument, check_fields, option
 
 _AtLeastTwo = Annotated[int, Range(2)]
-_RAW_FEATURES = 500  # fewer, as with raw features each ratio costs some d × d factorisations
+_FEWER = 500  # features by default, where each ratio costs some d × d factorisations
 _WIDEST = 100  # columns of a paragraph
 
 
@@ -26,8 +24,8 @@ class Options:
     It computes the risk along the leading directions of the data and over their features, as a function of the ratio.
     Nothing is trained. Without --epochs each row is masked once, which is not advice for pretraining: it was wrong for
     the networks that were measured. With --epochs the ratio is that of many masks a row, which helped some networks
-    only (docs/theory/networks.md). DATA is a named set (digits, mnist), a .npy of samples x features, a .h5ad of
-    single-cell counts, or images.
+    only (docs/theory/networks.md). DATA is a named set (digits, mnist), a .npy of samples x features, a .csv, a .h5ad
+    of single-cell counts, or images.
 
     Parameters
     ----------
@@ -41,12 +39,8 @@ class Options:
         Ends of the share of entries that is missing in use.
     fill : str
         Hidden entries are zero, have the feature's mean, or have it and kept ones are divided by the kept share.
-    directions : int
-        Number of leading directions.
-    raw : bool
-        Do not standardise the features (slower).
     max_features : int, optional
-        Use this many, the most variable: 2000 by default, with --raw 500.
+        Use this many, the most variable: 2000 by default, with --fill zeros 500.
     out : str, optional
         Folder for figure and tables; by default runs/advise-DATA.
     json : bool
@@ -62,8 +56,6 @@ class Options:
     epochs: Size | None = None
     missing: tuple[float, ...] = option((0.0, 0.0), metavar="LOW HIGH")
     fill: Literal["zeros", "mean", "rescaled"] = "mean"
-    directions: Size = 20
-    raw: bool = False
     max_features: _AtLeastTwo | None = None
     out: str | None = option(None, metavar="DIR")
     json: bool = False
@@ -82,30 +74,32 @@ def run(options: Options) -> int:
 
         from r2mae.compare.theory_figures import write_advice
         from r2mae.files import print_json
+        from r2mae.masking import Uniform
         from r2mae.matrices import MAX_FEATURES, load_matrix
         from r2mae.terminal import Terminal
-        from r2mae.theory import Inputs, advise, from_data, rows
+        from r2mae.theory import Inputs, advise, effective_ratio, from_data
         from r2mae.theory.advice_text import advice_text
         from r2mae.theory.advise import caveats
 
-    raw, fill = options.raw, options.fill
-    slow = raw or fill == "zeros"
-    data = load_matrix(options.data, max_features=options.max_features or (_RAW_FEATURES if slow else MAX_FEATURES))
-    x = data.values if raw else data.values / data.values.std(axis=0)
+    fill, uncentred = options.fill, options.fill == "zeros"
+    data = load_matrix(options.data, max_features=options.max_features or (_FEWER if uncentred else MAX_FEATURES))
+    x = data.values / data.values.std(axis=0)
     n = options.samples or len(x)
-    mean = x.mean(axis=0) if fill == "zeros" else None
-    with user_errors():
-        cov = from_data(data.values, scale=not raw)
-        advice = advise(
-            cov,
-            n,
-            directions=options.directions,
-            ratios=np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100,
-            masks=options.epochs or 1,
-            inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", rows.Range(*missing), mean),
-        )
+    in_use = missing[0] if missing[0] == missing[1] else Uniform(*missing)
+    inputs = Inputs("rescaled" if fill == "rescaled" else "zeros", in_use, x.mean(axis=0) if uncentred else None)
+    ratios = np.arange(1, 20) / 20 if uncentred else np.arange(1, 100) / 100
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            cov = from_data(data.values, scale=True)
+            advice = advise(cov, n, ratios=ratios, masks=options.epochs or 1, inputs=inputs)
+        except (ValueError, ArithmeticError) as error:
+            raise UserError(str(error)) from None
+    for note in dict.fromkeys(str(one.message) for one in caught):
+        print(f"note: {note}", file=sys.stderr)
     holds, cautions = caveats(x, cov, n)
-    text = advice_text(data.name, data.notes, advice, holds, cautions, "raw" if raw else "standardised")
+    effective = effective_ratio(Uniform(0.1, 0.9), "batches", inputs.rule)
+    text = advice_text(data.name, data.notes, advice, holds, cautions, effective)
     out = Path(options.out or f"runs/advise-{data.name}")
     write_advice(out, data.name, data.features, advice, text)
     if options.json:
@@ -116,16 +110,3 @@ def run(options: Options) -> int:
     print(wrapped(text["paragraph"]), *(wrapped(f"Caution: {caution}") for caution in cautions), sep="\n")
     print(f"figure and tables are in {out}")
     return 0
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Within the block, raise exceptions of the theory as :class:`UserError`, and print its warnings as notes."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        try:
-            yield
-        except (ValueError, ArithmeticError) as error:
-            raise UserError(str(error)) from None
-    for note in dict.fromkeys(str(one.message) for one in caught):
-        print(f"note: {note}", file=sys.stderr)

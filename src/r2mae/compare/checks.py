@@ -2,11 +2,12 @@
 
 from collections.abc import Hashable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from r2mae.compare.progress_display import ProgressDisplay
-from r2mae.compare.run import Runner, with_variables
+from r2mae.compare.run import with_variables
 from r2mae.compare.run_states import finished
 from r2mae.compare.runs import SweepRun, data_key
 from r2mae.domains.base import Domain
@@ -17,6 +18,10 @@ from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.pretrain import log_notes
 from r2mae.training.run import check_fits_memory, torch_device
+
+if TYPE_CHECKING:
+    from r2mae.compare.dask_runner import DaskRunner
+    from r2mae.compare.run import Processes
 
 _SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
 
@@ -121,7 +126,9 @@ def _model_and_size(config: RunConfig) -> tuple[str, str]:
     return repr({name: value for name, value in config.to_dict().items() if name not in _SIZE_NEUTRAL}), ""
 
 
-def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, console: Console | None = None) -> None:
+def run_missing(
+    runs: Sequence[SweepRun], domain: Domain, runner: "Processes | DaskRunner", *, console: Console | None = None
+) -> None:
     """Run the unfinished runs. Interrupted runs are resumed; finished runs are never repeated.
 
     Parameters
@@ -130,7 +137,7 @@ def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, con
         The runs of one sweep, all with metrics of the same names.
     domain : Domain
         Domain of the data.
-    runner : Runner
+    runner : Processes or DaskRunner
         Computes the runs.
     console : Console, optional
         Shows the progress; by default standard error.

@@ -106,29 +106,21 @@ _COMPARISON_FILES = {
 }  # fmt: skip
 
 
-def check_belongs(out: Path, base: RunConfig) -> None:
-    """Refuse a folder with other files, or with a comparison of another configuration."""
-    foreign = [
-        entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _COMPARISON_FILES
-    ]
-    file = out / "compare.json"
+def _prepare_folder(out: Path, base: RunConfig) -> None:
+    """Refuse a folder with other files, or with a comparison of another configuration; delete half-written files."""
+    names = [entry.name for entry in out.iterdir() if not entry.name.startswith(".")]
+    foreign, file = [name for name in names if name not in _COMPARISON_FILES], out / "compare.json"
     if foreign and not file.exists():
         raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
-    if not file.exists():
-        return
-    written = read_shared_fields(out)
-    if written["domain"] != base.domain:
-        raise UserError(f"{out} holds a comparison of the domain {written['domain']!r}: choose another --out")
-    for name, (value, its) in shared_differences(base, type(base).from_dict(written, source=str(file))).items():
-        raise UserError(
-            f"{out} holds a comparison with another configuration ({name} is {its!r} there and "
-            f"{value!r} here): choose another --out, or repeat its options"
-        )
-
-
-def _prepare_folder(out: Path, base: RunConfig) -> None:
-    """Check the folder, and delete half-written files in it."""
-    check_belongs(out, base)
+    if file.exists():
+        written = read_shared_fields(out)
+        if written["domain"] != base.domain:
+            raise UserError(f"{out} holds a comparison of the domain {written['domain']!r}: choose another --out")
+        for name, (value, its) in shared_differences(base, type(base).from_dict(written, source=str(file))).items():
+            raise UserError(
+                f"{out} holds a comparison with another configuration ({name} is {its!r} there and "
+                f"{value!r} here): choose another --out, or repeat its options"
+            )
     read_looks(out)  # a damaged file is named before anything is trained
     for unfinished in out.glob(f".*{UNFINISHED}"):
         unfinished.unlink(missing_ok=True)

@@ -30,7 +30,6 @@ from r2mae.compare.run import (
     Processes,
     Progress,
     Request,
-    Runner,
     Submit,
     compute,
     compute_all,
@@ -55,7 +54,7 @@ _GONE = (
 )
 
 
-def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> Runner:
+def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> "Processes | DaskRunner":
     """Return what computes the runs of the sweep in `folder`: a cluster, or processes of this machine."""
     return Processes(jobs, device) if cluster is None else DaskRunner(cluster, folder, device)
 

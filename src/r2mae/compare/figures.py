@@ -95,10 +95,10 @@ def _score_figures(comparison: Comparison, analysis: Analysis) -> Iterator[Named
         name = "score_by_scheme" + _suffix(analysis, metric)
         yield NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", draw)
     for metric in analysis.metrics:
+        bands = ", in bands of their intervals" if intervals else ""
         caption = (
-            f"{sentence_case(metric.label)} of fixed ratios (grey, at their ratios) and of the other schemes: bars "
-            f"span the range of their ratios, at their mean. Diamonds are means{intervals}; those of schemes "
-            "are next to the axis, since they have no single ratio."
+            f"{sentence_case(metric.label)} of fixed ratios (grey diamonds: means{intervals}) and of other schemes: "
+            f"bars span the range of their ratios, at their mean{bands}."
         )
         draw = partial(score_against_ratio, comparison, analysis, metric)
         name = "score_against_ratio" + _suffix(analysis, metric)
@@ -222,8 +222,7 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
 def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
     """Draw fixed ratios as a curve over the mask ratio, and every other scheme as a bar over its range.
 
-    Means and intervals are diamonds. Those of fixed ratios stand at their ratio. Those of other schemes have no single
-    ratio, and stand in a second panel without an axis of ratios.
+    A bar is at the mean, in a band of the interval.
 
     Parameters
     ----------
@@ -240,31 +239,26 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
     ends = {label: part[["low", "high"]].iloc[0].tolist() for label, part in comparison.table.groupby("label")}
     with figure_style():
         figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
-        axes, panel = _ratio_axes(figure, len(others))
-        dashes = dashes_of(comparison)
+        axes, dashes = figure.add_subplot(), dashes_of(comparison)
         for label in bare:
-            for one in (axes, panel):
-                if one is not None:
-                    one.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
+            axes.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
         curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
         grey = to_rgb(_GREY)
         axes.plot([ratio for ratio, _ in curve], [row["mean"] for _, row in curve], "-", color=grey, lw=1.5)
         for ratio, row in curve:
             _point(axes, row, ratio, grey)
         handles = [Line2D([], [], color=grey, marker="D", ms=5, label="fixed ratio")] if curve else []
-        for index, label in enumerate(others):
-            low, high = ends[label]
-            mean, colour = rows[label]["mean"], colours[label]
+        for label in others:
+            (low, high), row, colour = ends[label], rows[label], colours[label]
             if high > low:
-                axes.plot([low, high], [mean] * 2, "-", color=colour, lw=3, alpha=0.75)
+                axes.plot([low, high], [row["mean"]] * 2, "-", color=colour, lw=3, alpha=0.75)
+                axes.fill_between([low, high], row["low"], row["high"], color=colour, alpha=0.12, lw=0)
             else:
-                axes.plot([low], [mean], "_", color=colour, ms=10, mew=3, alpha=0.75, zorder=4)
-            if panel is not None:
-                _point(panel, rows[label], index, colour)
-            handles.append(Line2D([], [], color=colour, lw=3, marker="D", ms=5, label=label))
+                _point(axes, row, low, colour)
+            handles.append(Line2D([], [], color=colour, lw=3, marker="" if high > low else "D", ms=5, label=label))
         handles += [Line2D([], [], color=colours[label], lw=1.2, ls=dashes[label], label=label) for label in bare]
         axes.set_xlim(-0.02, 1.02)
-        axes.set_xticks(np.arange(0, 1.01, 0.1 if len(others) < 6 else 0.2))
+        axes.set_xticks(np.arange(0, 1.01, 0.1))
         axes.grid()
         axes.set_xlabel("mask ratio")
         axes.set_title(f"{_title(comparison)}: {_direction(metric)}")
@@ -396,21 +390,6 @@ def _ratios_of(comparison: Comparison) -> dict[str, float]:
     """Return the fixed ratios by label, rising."""
     first = comparison.table.drop_duplicates("label").set_index("label")["ratio"]
     return dict(sorted(((label, float(first[label])) for label in fixed_labels(comparison)), key=lambda pair: pair[1]))
-
-
-def _ratio_axes(figure: Figure, others: int) -> "tuple[Axes, Axes | None]":
-    """Return axes over the mask ratio, and next to them, on the same height, a panel for the means of other schemes."""
-    if not others:
-        return figure.add_subplot(), None
-    share = max(0.06 * others, 0.1)  # no narrower than its name
-    axes, panel = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [1 - min(share, 0.5), share]})
-    panel.set_xlim(-0.7, others - 0.3)
-    panel.set_xticks([])
-    panel.set_xlabel("schemes")
-    panel.grid(axis="y")
-    panel.spines["left"].set_visible(False)
-    panel.tick_params(axis="y", length=0)
-    return axes, panel
 
 
 def dashes_of(comparison: Comparison) -> dict[str, str]:

@@ -53,7 +53,8 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     write_json(out / "results.json", to_json(comparison, analysis))
     figures = comparison_figures(comparison, analysis)
     save_figures(figures, out / "figures")
-    write_report(out / "report.html", comparison, analysis, figures)
+    with atomic_write(out / "report.html") as file:
+        file.write(render_report(comparison, analysis, figures))
     print_comparison(console or _console(), comparison, analysis)
 
 
@@ -79,14 +80,6 @@ def _console() -> Console:
 def _write(table: "pd.DataFrame", path: Path) -> None:
     with atomic_write(path) as file:
         table.to_csv(file, index=False, lineterminator="\n", float_format="%.10g")
-
-
-def write_report(
-    path: str | Path, comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure] | None = None
-) -> None:
-    """Write ``report.html``, atomically; arguments are those of :func:`render_report`."""
-    with atomic_write(path) as file:
-        file.write(render_report(comparison, analysis, figures))
 
 
 def render_report(comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure] | None = None) -> str:
@@ -223,29 +216,11 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
             }
             for metric, choice in analysis.best_fixed.items()
         },
-        "items": _items(comparison),
         "ranks": _records(analysis.ranks.rename_axis("label").reset_index()),
         "runs": _records(comparison.table),
         "config": _plain(comparison.config),
         "environment": _plain(comparison.environment),
     }
-
-
-def _items(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return for each set of test items its fingerprint, how many items it has, how many are kept, and the runs."""
-    runs: dict[str, list[tuple[str, int]]] = {}
-    for run, one in comparison.items.items():
-        runs.setdefault(one.fingerprint, []).append(run)
-    first = {name: comparison.items[found[0]] for name, found in runs.items()}
-    return [
-        {
-            "fingerprint": name,
-            "of": first[name].total_items,
-            "kept": first[name].kept,
-            "runs": [list(run) for run in found],
-        }
-        for name, found in runs.items()
-    ]
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from r2mae.cores import cores
 from r2mae.errors import UserError
@@ -94,14 +94,6 @@ Executor = Callable[[Progress], AbstractContextManager[tuple[Submit, tuple[type[
 
 When the block is left, runs that are not finished save their step and end.
 """
-
-
-@runtime_checkable
-class Runner(Protocol):
-    """Computes runs: :class:`Processes`, or :class:`r2mae.compare.dask_runner.DaskRunner`."""
-
-    def run(self, waiting: "Sequence[SweepRun]", domain: "Domain", display: "ProgressDisplay") -> None:
-        """Compute all runs (:func:`compute_all`)."""
 
 
 class DiedError(UserError):

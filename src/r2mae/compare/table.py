@@ -60,8 +60,6 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
         if against != BEST_FIXED and primary.name in analysis.best_fixed:
             columns.append(_Column(f"minus {BEST_FIXED}", [_difference(analysis, one, BEST_FIXED)[0] for one in rows]))
-        if over and not same:
-            columns.append(_Column("interval over", [Text(over.get(label, "")) for label in rows]))
     others = () if short else analysis.metrics[1:]
     columns += [_Column(_heading(m), _means(analysis, m, list(rows)), right=True) for m in others]
     columns.append(

@@ -20,7 +20,7 @@ from r2mae.theory.models import (
     uniform_spectrum,
 )
 from r2mae.theory.risk import Risk, direction_risk, feature_risk, risk
-from r2mae.theory.rows import KeptRows, Range, RatioLike, kept_rows
+from r2mae.theory.rows import KeptRows, RatioLike, kept_rows
 from r2mae.theory.sample import from_data
 from r2mae.theory.simulate import Simulation, simulate
 
@@ -36,7 +36,6 @@ __all__ = [
     "KeptRows",
     "LocalisedWarning",
     "LowRank",
-    "Range",
     "RatioLike",
     "Risk",
     "Rotated",

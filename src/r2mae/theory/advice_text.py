@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 
 from r2mae.theory.advise import Advice
-from r2mae.theory.inputs import effective_ratio
-from r2mae.theory.rows import Range
 
 FAILED, SETS, HELD = 6, 6, 16
 """Sets of paper/results/randomness on which advice was wrong for networks; fits of paper/results/theory/realdata."""
@@ -26,7 +24,7 @@ _CAVEAT_MANY = (
 
 
 def advice_text(
-    data: str, notes: Sequence[str], advice: Advice, holds: bool, cautions: list[str], kind: str
+    data: str, notes: Sequence[str], advice: Advice, holds: bool, cautions: list[str], effective: float
 ) -> dict[str, Any]:
     """Return all that is said, as plain types; no ratio where such advice was wrong on similar data.
 
@@ -41,8 +39,8 @@ def advice_text(
         Whether such advice held on similar data.
     cautions : list of str
         Cautions, in words.
-    kind : str
-        "raw" or "standardised" features.
+    effective : float
+        The effective ratio of U(0.1, 0.9), each mini-batch counting alike (:func:`r2mae.theory.effective_ratio`).
     """
     lead, features, best = advice.directions, advice.features, None
     answer = (
@@ -55,14 +53,13 @@ def advice_text(
             f"({span(*advice.as_good)} cost at most 5 % more); "
         )
         if advice.inputs.mean is None:
-            same = effective_ratio(Range(0.1, 0.9), "batches", advice.inputs.rule)
-            answer += f"in a linear model a range is as good as its effective ratio, U(0.1, 0.9) as {same:.2f}"
+            answer += f"in a linear model a range is as good as its effective ratio, U(0.1, 0.9) as {effective:.2f}"
             if advice.inputs.rule != "rescaled":
                 answer += " (with hidden entries at the mean, networks on 13 of 14 sets gained more, 8 % on average)"
         else:
             answer += "with zeros in data that are not centred a range may be better"
     words = (
-        f"{data}: masked ridgeless regression on n = {advice.n:,} rows of d = {advice.d:,} {kind} features can "
+        f"{data}: masked ridgeless regression on n = {advice.n:,} rows of d = {advice.d:,} standardised features can "
         f"learn {int(lead.learnable.sum())} of {len(lead.variance)} leading directions ({100 * advice.share:.0f} % of "
         f"the variance) and {int(features.learnable.sum()):,} of {advice.d:,} features from the others."
     )
@@ -85,13 +82,11 @@ def advice_text(
         "n": advice.n,
         "d": advice.d,
         "masks": advice.masks,
-        "standardised": kind == "standardised",
         "peak": advice.peak,
         "directions": len(lead.variance),
         "learnable_directions": int(lead.learnable.sum()),
         "learnable_features": int(features.learnable.sum()),
         "share_of_variance": advice.share,
-        "suggested_for_pretraining": None,
         "ratio_of_many_masks": {"ratio": advice.ratio, "as_good": advice.as_good} if advice.masks > 1 else None,
         "best_fixed": best,
         "notes": list(notes),

@@ -145,20 +145,13 @@ class Rotated(Covariance):
         """Return Σ b."""
         return np.asarray(self.basis @ (self._eigenvalues * (self.basis.T @ b).T).T)
 
-    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
-        """Draw rows from N(0, Σ)."""
-        drawn: Float[np.ndarray, "rows d"] = (
-            rng.standard_normal((rows, self.d)) * np.sqrt(self._eigenvalues)
-        ) @ self.basis.T
-        return drawn
+    @property
+    def _eigen(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+        return self._eigenvalues, self.basis
 
     def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent in the eigenbasis, O(d)."""
         return EigenResolvent(self._eigenvalues, self.common_diagonal, a, b, c, lambda: self.basis)
-
-    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
-        """Return columns of Q."""
-        return self.basis[:, which]
 
 
 class LowRank(Covariance):

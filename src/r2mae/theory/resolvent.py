@@ -6,7 +6,7 @@ chooses the cheapest form for its structure (:meth:`r2mae.theory.Covariance.reso
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -38,17 +38,6 @@ class Traces:
     ss: float
     sd: float
     dd: float
-
-
-@runtime_checkable
-class Resolvent(Protocol):
-    """N = (aΣ + bD + cI)⁻¹. In all forms `diagonal` is D, and `a`, `b` and `c` are the coefficients of M."""
-
-    def traces(self) -> Traces:
-        """Return the five traces."""
-
-    def solve(self, g: Vectors) -> Vectors:
-        """Return N g, column by column."""
 
 
 class EigenResolvent:
@@ -171,7 +160,15 @@ class DenseResolvent:
         diagonal = np.diagonal(self.inverse)
         on_d, on_i = float(d @ diagonal), float(diagonal.sum())
         dd, di, ii = float(d @ weighted), float(d @ plain), float(plain.sum())
-        return _traces_with_sigma(on_d, on_i, dd, di, ii, len(d), self._coefficients)
+        a, b, c = self._coefficients
+        # With D and I alone, because aΣN = I − bDN − cN.
+        return Traces(
+            s=(len(d) - b * on_d - c * on_i) / a,
+            d=on_d,
+            ss=(len(d) - 2 * b * on_d - 2 * c * on_i + b * b * dd + 2 * b * c * di + c * c * ii) / (a * a),
+            sd=(on_d - b * dd - c * di) / a,
+            dd=dd,
+        )
 
     def _traces_by_product(self, s: float) -> Traces:
         """Return the traces by one more matrix product, for an aΣN that is small relative to I."""
@@ -234,6 +231,10 @@ class FactoredResolvent:
         return np.diagonal(inverse).copy(), squares @ self._d, squares.sum(axis=1)
 
 
+Resolvent: TypeAlias = EigenResolvent | LowRankResolvent | DenseResolvent | FactoredResolvent
+"""N = (aΣ + bD + cI)⁻¹ with `diagonal` D: each form has the five ``traces()``, and ``solve(g)`` for N g."""
+
+
 def resolvent_of_matrix(
     matrix: Float[np.ndarray, "d d"],
     factor: Callable[[], Float[np.ndarray, "d r"]],
@@ -263,17 +264,3 @@ def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, 
         return np.asarray(1.0 / (values + rest))
     nonzero = values > SINGULAR * values.max()
     return np.asarray(np.divide(1.0, values, out=np.zeros_like(values), where=nonzero))
-
-
-def _traces_with_sigma(
-    d: float, i: float, dd: float, di: float, ii: float, size: int, coefficients: tuple[float, float, float]
-) -> Traces:
-    """Return the traces with Σ from those with D and I, because aΣN = I − bDN − cN."""
-    a, b, c = coefficients
-    return Traces(
-        s=(size - b * d - c * i) / a,
-        d=d,
-        ss=(size - 2 * b * d - 2 * c * i + b * b * dd + 2 * b * c * di + c * c * ii) / (a * a),
-        sd=(d - b * dd - c * di) / a,
-        dd=dd,
-    )

@@ -26,40 +26,6 @@ class KeepRule(Protocol):
         """Return which rows are kept, given their ratios, the uniform numbers of the ratios, and a further number."""
 
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(9)
-
-
-@dataclass(frozen=True)
-class Range:
-    """p ~ U(low, high), from which each row draws its own ratio: R²MAE in the linear model.
-
-    Parameters
-    ----------
-    low, high : float
-        Within [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If they are outside [0, 1], or low is above high.
-    """
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high <= 1:
-            raise ValueError(f"low and high must satisfy 0 <= low <= high <= 1, not {self.low:g} and {self.high:g}")
-
-    def nodes(self) -> tuple[Float[np.ndarray, " 9"], Float[np.ndarray, " 9"]]:
-        """Return Gauss–Legendre ratios and weights: exact for polynomials in p up to degree 17."""
-        return self.low + (self.high - self.low) * (_NODES + 1) / 2, _WEIGHTS / 2
-
-    def quantile(self, u: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """Return the ratios at uniform numbers in [0, 1)."""
-        return np.asarray(self.low + (self.high - self.low) * u)
-
-
 Keep: TypeAlias = Literal["ratio"] | float | KeepRule
 _GRID = 400  # grid points per axis for integrating over the two uniform numbers of a rule
 
@@ -157,11 +123,10 @@ def _ratio_number(ratio: object, name: str = "ratio") -> float:
         raise ValueError(f"{name} must be a number or an object with nodes(), not {ratio!r}") from None
 
 
-def check_rows(n: int) -> int:
-    """Return n, or raise a ValueError."""
+def check_rows(n: int) -> None:
+    """Raise a ValueError for fewer than two rows."""
     if not n >= 2:
         raise ValueError(f"n must be at least 2 rows, not {n}")
-    return n
 
 
 def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -5,7 +5,7 @@ cheapest way for its structure.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,18 +15,6 @@ from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, FactoredResol
 
 Vector = Float[np.ndarray, " m"]
 Forms = tuple[Vector, Vector, Vector]
-
-
-@runtime_checkable
-class Target(Protocol):
-    """m targets, whose risks are computed together."""
-
-    @property
-    def null(self) -> Float[np.ndarray, " m"]:
-        """Variance of each target without the noise ε: the risk of predicting zero."""
-
-    def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
-        """Return gᵀNg, gᵀNΣNg and gᵀNDNg, N = (aΣ + bD + cI)⁻¹."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,7 @@ class Signals:
         return np.asarray((self.beta * self._g).sum(axis=0))  # type: ignore[attr-defined]
 
     def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
-        """Return the three forms, by one solve."""
+        """Return gᵀNg, gᵀNΣNg and gᵀNDNg, N = (aΣ + bD + cI)⁻¹, by one solve."""
         g: Float[np.ndarray, "d m"] = self._g  # type: ignore[attr-defined]
         u = resolvent.solve(g)
         return (g * u).sum(axis=0), self.cov.quadratic(u), (self.cov.diagonal[:, None] * u * u).sum(axis=0)
@@ -147,3 +135,7 @@ class Features:
         if isinstance(resolvent, EigenResolvent | DenseResolvent | FactoredResolvent):
             return resolvent
         return DenseResolvent(self.cov.matrix(), self.cov.diagonal, a, b, c)
+
+
+Target: TypeAlias = Signals | Directions | Features
+"""m targets, whose risks are computed together."""
