@@ -107,14 +107,6 @@ def test_dropout_keeps_the_mean() -> None:
     assert _dropout_factors(Key.root(0), 2, 64, 0.0, torch.device("cpu")) is None
 
 
-@pytest.mark.slow
-def test_bytes_are_converted_to_floats() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (200, 12), dtype=np.uint8)
-    y = (pixels[:, :3] > 127).astype(np.uint8)
-    bytes_, floats = (fit_attributes(x, y, hidden=16, epochs=3).logits(x) for x in (pixels, pixels / np.float32(255)))
-    np.testing.assert_allclose(bytes_, floats, rtol=1e-4, atol=1e-5)
-
-
 def test_bad_features_and_attributes_are_refused() -> None:
     x, y = data(20)
     for features, attributes, message in (

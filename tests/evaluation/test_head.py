@@ -95,12 +95,3 @@ def test_bad_input(x, y, message):
 def test_unequal_lengths():
     with pytest.raises(UserError, match="3 rows of features and 2 labels"):
         fit_head(torch.zeros(3, 2), torch.zeros(2, dtype=torch.long))
-
-
-def test_bytes_are_converted_to_zero_to_one():
-    pixels = np.random.default_rng(0).integers(0, 256, (5000, 6), dtype=np.uint8)
-    labels = (pixels[:, 0] > 127).astype(np.int64)
-    floats = torch.from_numpy(pixels).float() / 255
-    head = fit_head(pixels, labels, epochs=3)
-    torch.testing.assert_close(head.weight, fit_head(floats, labels, epochs=3).weight, atol=1e-4, rtol=0)
-    torch.testing.assert_close(head.logits(pixels), head.logits(floats), atol=1e-4, rtol=0)

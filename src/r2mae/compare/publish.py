@@ -232,18 +232,13 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
 
 
 def _items(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return for each set of test items its fingerprint, how many items it has, how many are kept, and the runs."""
+    """Return for each set of test items its fingerprint, how many items it has, and the runs."""
     runs: dict[str, list[tuple[str, int]]] = {}
     for run, one in comparison.items.items():
         runs.setdefault(one.fingerprint, []).append(run)
     first = {name: comparison.items[found[0]] for name, found in runs.items()}
     return [
-        {
-            "fingerprint": name,
-            "of": first[name].total_items,
-            "kept": first[name].kept,
-            "runs": [list(run) for run in found],
-        }
+        {"fingerprint": name, "of": first[name].count, "runs": [list(run) for run in found]}
         for name, found in runs.items()
     ]
 

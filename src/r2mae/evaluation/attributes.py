@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.evaluation.head import Features, as_features, as_floats, check_features
+from r2mae.evaluation.head import Features, as_features, check_features
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import element_mask
 
@@ -48,7 +48,7 @@ class AttributeHead(nn.Module):
     def logits(self, features: Features, rows: int = 4096) -> Float[np.ndarray, "n k"]:
         """Return the logits of all rows of features, computed `rows` at a time."""
         x = as_features(features, self.heads.weight.device)
-        parts = [self(as_floats(x[first : first + rows])) for first in range(0, max(len(x), 1), rows)]
+        parts = [self(x[first : first + rows]) for first in range(0, max(len(x), 1), rows)]
         return torch.cat(parts).cpu().double().numpy()
 
 
@@ -68,7 +68,7 @@ def fit_attributes(
     Parameters
     ----------
     features : Tensor or ndarray, shape (n, d)
-        Features of the frozen model; or pixels as bytes (uint8), converted to floats in 0 … 1.
+        Features of the frozen model.
     attributes : uint8 or bool ndarray, shape (n, k)
         0 or 1.
     hidden, epochs, lr : int, int, float
@@ -99,7 +99,7 @@ def fit_attributes(
         for start in range(0, len(x), batch_size):
             rows = order[start : start + batch_size]
             factors = _dropout_factors(key.fold("dropout", epoch, start), len(rows), hidden, dropout, x.device)
-            loss = nn.functional.binary_cross_entropy_with_logits(head(as_floats(x[rows]), factors), y[rows])
+            loss = nn.functional.binary_cross_entropy_with_logits(head(x[rows], factors), y[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
