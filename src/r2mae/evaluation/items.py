@@ -119,7 +119,6 @@ class RecordedBatches:
         self._batches, self._items = batches, items
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self._batches)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:

@@ -90,37 +90,12 @@ def components_of(of_seeds: float, of_items: float, of_rest: float, n_seeds: int
     )
 
 
-def crossed_interval(scores: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the mean over seeds and items, with Student's t interval for which both are samples.
-
-    Parameters
-    ----------
-    scores
-        As of :func:`components`.
-    confidence : float
-        Coverage.
-
-    Returns
-    -------
-    Interval
-        Its `n` is the number of seeds, its `method` "crossed t".
-
-    Raises
-    ------
-    ValueError
-        As :func:`components`.
-    """
-    parts = components(scores)
-    mean, error = float(np.mean(scores)), sqrt(parts.variance)
-    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * error
-    return Interval(mean, mean - half, mean + half, len(scores), "crossed t", error, parts.df)
-
-
 def crossed_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:
     """Return the mean of a − b over paired seeds and items, its interval, and whether a is better.
 
-    Seeds (equal split, order and initial weights) and items are paired by position. An interval without width is
-    unknown, but for equal scores.
+    Seeds (equal split, order and initial weights) and items are paired by position; both are samples for Student's t
+    interval. Its `n` is the number of seeds, its `method` "crossed t". An interval without width is unknown, but for
+    equal scores.
 
     Parameters
     ----------
@@ -139,7 +114,11 @@ def crossed_difference(a: Any, b: Any, *, higher_is_better: bool = True, confide
     first, second = _checked_table(a, "a"), _checked_table(b, "b")
     if first.shape != second.shape:
         raise ValueError(f"a and b must have the same seeds and items; got shapes {first.shape} and {second.shape}")
-    found = crossed_interval(first - second, confidence=confidence)
+    scores = first - second
+    parts = components(scores)
+    mean, error = float(np.mean(scores)), sqrt(parts.variance)
+    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * error
+    found = Interval(mean, mean - half, mean + half, len(scores), "crossed t", error, parts.df)
     return judge(found, higher_is_better=higher_is_better, known=found.high > found.low or found.mean == 0.0)
 
 
