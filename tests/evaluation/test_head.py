@@ -69,6 +69,7 @@ def test_a_small_set_of_faint_contrast_is_learned():
     pixels = np.random.default_rng(0).integers(110, 140, (600, 64), dtype=np.uint8)
     labels = np.arange(600) % 3
     pixels[np.arange(600), labels] += 40
+    pixels = pixels / 255
     assert fit_head(pixels[:480], labels[:480], epochs=15).accuracy(pixels[480:], labels[480:]) < 0.7
     assert fit_head(pixels[:480], labels[:480]).accuracy(pixels[480:], labels[480:]) > 0.9
 
@@ -95,3 +96,9 @@ def test_bad_input(x, y, message):
 def test_unequal_lengths():
     with pytest.raises(UserError, match="3 rows of features and 2 labels"):
         fit_head(torch.zeros(3, 2), torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bytes_are_refused():
+    with pytest.raises(UserError, match="the features are bytes: give floats, such as pixels / 255"):
+        fit_head(torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3, dtype=torch.long))

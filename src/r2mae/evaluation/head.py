@@ -111,8 +111,11 @@ def fit_head(
 
 
 def as_features(features: Features, device: torch.device) -> Float[Tensor, "n d"]:
-    """Return features on a device, as 32-bit floats."""
-    return torch.as_tensor(features).detach().to(device=device, dtype=torch.float32)
+    """Return features on a device, as 32-bit floats; bytes are refused, as probes of them want 0 to 1."""
+    x = torch.as_tensor(features).detach()
+    if x.dtype == torch.uint8:
+        raise UserError("the features are bytes: give floats, such as pixels / 255")
+    return x.to(device=device, dtype=torch.float32)
 
 
 def check_features(x: Tensor, labels: int, what: str) -> None:
