@@ -44,7 +44,7 @@ def test_runs_keep_item_scores_and_the_report_uses_them(tmp_path: Path) -> None:
     for (label, seed), one in first.items.items():
         row = first.table[(first.table["label"] == label) & (first.table["seed"] == seed)].iloc[0]
         for name, values in one.scores.items():
-            assert len(values) == one.total_items == 36
+            assert len(values) == one.count == 36
             assert float(values.astype(float).mean()) == pytest.approx(row[name], rel=1e-6)
 
     run = RunFolder(out / "runs" / "r2mae" / "seed-1")

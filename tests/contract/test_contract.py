@@ -166,7 +166,7 @@ def test_scores_of_single_items_are_those_of_the_run(case: Case) -> None:
     assert first is not None and second is not None and first.fingerprint == second.fingerprint
     assert set(first.scores) == {name for name in case.domain.item_metrics(config) if name in scores}
     for name, values in first.scores.items():
-        assert values.shape == (first.total_items,)
+        assert values.shape == (first.count,)
         assert float(values.astype(float).mean()) == pytest.approx(scores[name], rel=1e-6), name
 
 

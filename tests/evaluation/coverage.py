@@ -112,7 +112,7 @@ def coverage_of_t(seeds: int, items: int, share: tuple[float, float], draws: int
     df = {"a": seeds - 1, "b": items - 1, "e": (seeds - 1) * (items - 1)}
     squares = {name: expected[name] * rng.chisquare(df[name], draws) / df[name] for name in df}
     error = np.abs(rng.normal(size=draws))
-    parts = [components_of(*one, seeds, items, items) for one in zip(*squares.values(), strict=True)]
+    parts = [components_of(*one, seeds, items) for one in zip(*squares.values(), strict=True)]
     crossed = stats.t.ppf(0.975, [part.df for part in parts]) * np.sqrt([part.variance for part in parts])
     alone = stats.t.ppf(0.975, seeds - 1) * np.sqrt(squares["a"] / (seeds * items))
     return {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from r2mae.evaluation import crossed_difference, crossed_interval, mean_interval
+from r2mae.evaluation import Difference, crossed_difference, mean_interval
 from r2mae.evaluation.pairing import components
 
 
@@ -16,6 +16,10 @@ def table(seeds: int, items: int, sds: tuple[float, float, float], seed: int = 0
         sd * rng.normal(size=shape) for sd, shape in zip(sds, ((seeds, 1), (1, items), (seeds, items)), strict=True)
     )
     return np.asarray(a + b + e)
+
+
+def crossed_interval(scores: np.ndarray) -> Difference:
+    return crossed_difference(scores, np.zeros_like(scores))
 
 
 def test_components_are_those_of_the_analysis_of_variance() -> None:

@@ -13,7 +13,7 @@ from r2mae.evaluation.probes import LinearProbe, _logistic_path, _Objective, _Po
 def problem(classes: int, n: int = 80, d: int = 6) -> tuple[_Objective, _Point]:
     """Return an objective on features of unequal scale, and a point with uneven probabilities."""
     rng = np.random.default_rng(classes)
-    X, *_ = _turned(rng.standard_normal((n, d)) * np.geomspace(1, 0.01, d), standardize=False)
+    X, *_ = _turned(rng.standard_normal((n, d)) * np.geomspace(1, 0.01, d))
     objective = _Objective(X, np.arange(n) % classes)
     objective.strength = 0.7
     return objective, objective.at(rng.standard_normal((classes, d + 1)) * 3)
@@ -105,7 +105,7 @@ def test_a_weak_penalty_needs_few_steps_and_has_the_same_optimum(monkeypatch: py
 def test_the_exact_decrement_is_small_where_a_fit_has_converged() -> None:
     X, y, _ = slow_problem()
     _, codes = np.unique(y, return_inverse=True)
-    X, *_ = _turned(X, standardize=False)
+    X, *_ = _turned(X)
     *_, (theta, _, converged) = _logistic_path(X, codes, np.array([0.1, 0.7, 50.0]), 1e-5, 10_000)
     assert converged
     objective = _Objective(X, codes)
@@ -119,7 +119,7 @@ def test_the_exact_decrement_is_small_where_a_fit_has_converged() -> None:
 def test_steps_at_a_weak_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = slow_problem()
     _, codes = np.unique(y, return_inverse=True)
-    X, *_ = _turned(X, standardize=False)
+    X, *_ = _turned(X)
 
     def steps() -> list[int]:
         return [one for _, one, _ in _logistic_path(X, codes, np.array([100.0, 1000.0]), 1e-6, 10_000)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.evaluation import items as module
-from r2mae.evaluation.items import ItemRecorder, ItemScores, item_shares, kept_items
+from r2mae.evaluation.items import ItemRecorder, ItemScores, item_shares
 from r2mae.masking.keys import Key
 
 KEY = Key.root(0)
@@ -105,19 +105,11 @@ def test_scores_that_are_not_finite_are_not_recorded() -> None:
     assert items.item_scores() is None
 
 
-def test_of_many_items_an_evenly_spaced_subset_is_stored() -> None:
-    assert kept_items(3).tolist() == [0, 1, 2]
-    rows = kept_items(module.MAX_ITEMS * 3)
-    assert len(rows) == len(set(rows.tolist())) == module.MAX_ITEMS
-    assert (rows[0], rows[-1]) == (0, module.MAX_ITEMS * 3 - 1)
-    assert set(np.diff(rows).tolist()) <= {2, 3, 4}
-
-
 def test_the_file_is_read_only_for_the_same_measurement(tmp_path: Path) -> None:
     path, found = tmp_path / "items.safetensors", item_scores(np.zeros((10, 2), np.float32))
     found.write(path, {"bn_statistics": "yes", "labels": ("a",)})
     again = ItemScores.read(path, {"labels": ["a"], "bn_statistics": "yes"})
-    assert again is not None and (again.fingerprint, again.total_items, again.kept) == (found.fingerprint, 10, 10)
+    assert again is not None and (again.fingerprint, again.count) == (found.fingerprint, 10)
     np.testing.assert_array_equal(again.scores["error"], found.scores["error"])
     assert ItemScores.read(path, {"bn_statistics": "no"}) is None
     assert ItemScores.read(tmp_path / "none.safetensors", {}) is None

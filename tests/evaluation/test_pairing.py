@@ -11,8 +11,6 @@ from r2mae.evaluation.pairing import (
     REASONS,
     PairedComparison,
     compare_paired,
-    components,
-    crossed_interval,
     pairing_reason,
 )
 from r2mae.evaluation.power import detectable_with_error
@@ -85,35 +83,6 @@ def test_two_seeds_would_be_too_few() -> None:
         for seeds in (MIN_SEEDS_FOR_ITEMS - 1, MIN_SEEDS_FOR_ITEMS)
     }
     assert worst[MIN_SEEDS_FOR_ITEMS - 1] < 0.9 < 0.92 < worst[MIN_SEEDS_FOR_ITEMS]
-
-
-def test_a_subset_of_the_items_estimates_the_spread_of_all() -> None:
-    """Mean and spread of seeds are over all items; the spread of items is estimated from those stored."""
-    rng = np.random.default_rng(1)
-    whole = rng.normal(0.02, 1.0, (1, 4000)) + 0.2 * rng.normal(size=(4, 4000)) + 0.01 * rng.normal(size=(4, 1))
-    part = whole[:, ::4]
-    found = components(part, means=whole.mean(1), total_items=4000)
-    exact = components(whole)
-    assert found.variance == pytest.approx(exact.variance, rel=0.1)
-    assert found.items == pytest.approx(exact.items, rel=0.1)
-    assert components(part).items > 3 * exact.items  # 1,000 items alone would tell the mean less well
-    same = components(whole, means=whole.mean(1), total_items=4000)
-    assert same.variance == pytest.approx(exact.variance) and same.df == pytest.approx(exact.df)
-    for wrong in ({"total_items": 999}, {"means": np.zeros(3)}, {"means": np.full(4, np.nan)}):
-        with pytest.raises(ValueError, match="means"):
-            components(part, **wrong)
-
-
-def test_coverage_if_a_subset_of_the_items_is_stored() -> None:
-    """Against new seeds and items, whose true mean is 0: items make nine tenths of the variance, seeds little."""
-    rng = np.random.default_rng(2)
-    inside, draws = 0, 400
-    for _ in range(draws):
-        whole = rng.normal(size=(1, 400)) + rng.normal(size=(3, 400)) + 0.01 * rng.normal(size=(3, 1))
-        means = whole.mean(1)
-        found = crossed_interval(whole[:, ::4], means=means, total_items=400)
-        inside += found.low <= 0 <= found.high
-    assert 0.92 <= inside / draws <= 0.99
 
 
 def test_the_detectable_difference_follows_from_error_and_degrees_of_freedom() -> None:

@@ -16,11 +16,11 @@ def test_values_of_published_tables() -> None:
     assert [seeds_needed(1.0, size) for size in (0.5, 0.8, 1.0)] == [34, 15, 10]
 
 
-@given(SDS, st.integers(2, 60), st.floats(0.1, 0.9))
-def test_more_seeds_decide_smaller_differences(sd: float, n: int, power: float) -> None:
-    few, more = detectable(sd, n, power=power), detectable(sd, n + 1, power=power)
+@given(SDS, st.integers(2, 60), st.floats(0.5, 0.99))
+def test_more_seeds_decide_smaller_differences(sd: float, n: int, confidence: float) -> None:
+    few, more = detectable(sd, n, confidence=confidence), detectable(sd, n + 1, confidence=confidence)
     assert 0 < more < few
-    assert detectable(2 * sd, n, power=power) == pytest.approx(2 * few)
+    assert detectable(2 * sd, n, confidence=confidence) == pytest.approx(2 * few)
 
 
 @given(SDS, st.floats(0.2, 5))

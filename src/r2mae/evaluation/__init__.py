@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from r2mae.evaluation.gaussian import GaussianConditionalMean
     from r2mae.evaluation.head import LinearHead, fit_head
     from r2mae.evaluation.multiple import corrected_p_values, holm, level_of_look
-    from r2mae.evaluation.pairing import Components, components, crossed_difference, crossed_interval
+    from r2mae.evaluation.pairing import Components, components, crossed_difference
     from r2mae.evaluation.power import detectable, seeds_needed
     from r2mae.evaluation.probes import LinearProbe, RidgeProbe
     from r2mae.evaluation.spectrum import Spectrum, effective_rank
@@ -43,7 +43,6 @@ __all__ = [
     "components",
     "corrected_p_values",
     "crossed_difference",
-    "crossed_interval",
     "detectable",
     "effective_rank",
     "fit_attributes",

@@ -10,11 +10,13 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.evaluation.head import Features, as_features, as_floats, check_features
+from r2mae.evaluation.head import Features, as_features, check_features
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import element_mask
 
 Attributes = UInt8[np.ndarray, "m k"] | Bool[np.ndarray, "m k"]
+_LR = 1e-3  # the paper's
+_DROPOUT = 0.5  # after the shared layer; the paper has no rate
 _TestAttributes = UInt8[np.ndarray, "n k"] | Bool[np.ndarray, "n k"]
 
 
@@ -48,7 +50,7 @@ class AttributeHead(nn.Module):
     def logits(self, features: Features, rows: int = 4096) -> Float[np.ndarray, "n k"]:
         """Return the logits of all rows of features, computed `rows` at a time."""
         x = as_features(features, self.heads.weight.device)
-        parts = [self(as_floats(x[first : first + rows])) for first in range(0, max(len(x), 1), rows)]
+        parts = [self(x[first : first + rows]) for first in range(0, max(len(x), 1), rows)]
         return torch.cat(parts).cpu().double().numpy()
 
 
@@ -57,9 +59,7 @@ def fit_attributes(
     attributes: Attributes,
     *,
     hidden: int = 512,
-    dropout: float = 0.5,
     epochs: int = 10,
-    lr: float = 1e-3,
     batch_size: int = 256,
     seed: int = 0,
 ) -> AttributeHead:
@@ -68,13 +68,13 @@ def fit_attributes(
     Parameters
     ----------
     features : Tensor or ndarray, shape (n, d)
-        Features of the frozen model; or pixels as bytes (uint8), converted to floats in 0 … 1.
+        Features of the frozen model.
     attributes : uint8 or bool ndarray, shape (n, k)
         0 or 1.
-    hidden, epochs, lr : int, int, float
+    hidden, epochs : int
         The paper's.
-    dropout, batch_size : float, int
-        Not in the paper: after the shared layer, and as in pretraining.
+    batch_size : int
+        As in pretraining; not in the paper.
     seed : int
         Determines initial weights, order of the rows and dropout. No other random state is read or changed.
 
@@ -93,13 +93,13 @@ def fit_attributes(
         torch.manual_seed(key.fold("init").seed())
         head = AttributeHead(x.shape[1], y.shape[1], hidden)
     head.to(x.device)
-    optimizer = torch.optim.Adam(head.parameters(), lr=lr, fused=x.device.type in ("cpu", "cuda"))
+    optimizer = torch.optim.Adam(head.parameters(), lr=_LR, fused=x.device.type in ("cpu", "cuda"))
     for epoch in range(epochs):
         order = torch.from_numpy(permutation(key.fold("order", epoch), len(x))).to(x.device)
         for start in range(0, len(x), batch_size):
             rows = order[start : start + batch_size]
-            factors = _dropout_factors(key.fold("dropout", epoch, start), len(rows), hidden, dropout, x.device)
-            loss = nn.functional.binary_cross_entropy_with_logits(head(as_floats(x[rows]), factors), y[rows])
+            factors = _dropout_factors(key.fold("dropout", epoch, start), len(rows), hidden, x.device)
+            loss = nn.functional.binary_cross_entropy_with_logits(head(x[rows], factors), y[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -140,8 +140,6 @@ def score_attributes(logits: Float[np.ndarray, "n k"], truth: _TestAttributes, t
     }
 
 
-def _dropout_factors(key: Key, rows: int, hidden: int, dropout: float, device: torch.device) -> Tensor | None:
-    """Return the factors of dropout: 0 or 1 / (1 − `dropout`); None without dropout."""
-    if not dropout:
-        return None
-    return ~element_mask((rows, hidden), dropout, key, device=device) / (1 - dropout)
+def _dropout_factors(key: Key, rows: int, hidden: int, device: torch.device) -> Tensor:
+    """Return the factors of dropout: 0 or 2."""
+    return ~element_mask((rows, hidden), _DROPOUT, key, device=device) / (1 - _DROPOUT)

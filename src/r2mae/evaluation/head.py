@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Integer, UInt8
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from r2mae.errors import UserError
 
-Features = Float[Tensor, "n d"] | Float[np.ndarray, "n d"] | UInt8[Tensor, "n d"] | UInt8[np.ndarray, "n d"]
+Features = Float[Tensor, "n d"] | Float[np.ndarray, "n d"]
 _PAPER_EPOCHS = 15  # the paper's
 _MIN_STEPS = 2000  # with few rows, 15 epochs end long before the loss stops falling
-_ROWS_AT_A_TIME = 4096  # rows of bytes that are converted to floats at a time
 Labels = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
 
 
@@ -38,10 +37,7 @@ class LinearHead:
 
     def logits(self, features: Features) -> Float[Tensor, "n classes"]:
         """Return the logits of every row, on the head's device."""
-        x = as_features(features, self.weight.device)
-        step = _ROWS_AT_A_TIME if x.dtype == torch.uint8 else max(len(x), 1)
-        parts = [x[first : first + step] for first in range(0, max(len(x), 1), step)]
-        return torch.cat([torch.addmm(self.bias, as_floats(part), self.weight.T) for part in parts])
+        return torch.addmm(self.bias, as_features(features, self.weight.device), self.weight.T)
 
     def predict(self, features: Features) -> Int[Tensor, " n"]:
         """Return the predicted class of every row, on the head's device."""
@@ -67,8 +63,7 @@ def fit_head(
     Parameters
     ----------
     features : Tensor or ndarray, shape (n, d)
-        Features of the frozen model, computed once; or pixels as bytes (uint8), which are converted to floats in 0 … 1
-        one batch at a time.
+        Features of the frozen model, computed once.
     labels : Tensor or ndarray of int, shape (n,)
         Classes 0 … K−1.
     epochs : int, optional
@@ -100,13 +95,12 @@ def fit_head(
     if epochs is None:
         epochs = max(_PAPER_EPOCHS, math.ceil(_MIN_STEPS / math.ceil(len(x) / batch_size)))
     optimizer = torch.optim.Adam([weight, bias], lr=lr, fused=x.device.type in ("cpu", "cuda"))
-    packed = x.dtype == torch.uint8
     with torch.no_grad():
         for _ in range(epochs):
             order = torch.randperm(len(x), generator=generator).to(x.device)
             for start in range(0, len(x), batch_size):
                 rows = order[start : start + batch_size]
-                batch = x[rows].float().mul_(1 / 255) if packed else x[rows]
+                batch = x[rows]
                 # The gradient of the mean cross-entropy, (probabilities - one-hot)ᵀ x / batch: half of autograd's time.
                 residual = torch.softmax(torch.addmm(bias, batch, weight.T), dim=1)
                 residual.scatter_add_(1, y[rows, None], residual.new_full((len(rows), 1), -1.0))
@@ -116,22 +110,19 @@ def fit_head(
     return LinearHead(weight, bias)
 
 
-def as_features(features: Features, device: torch.device) -> Float[Tensor, "n d"] | UInt8[Tensor, "n d"]:
-    """Return features on a device, as 32-bit floats; bytes are not converted."""
+def as_features(features: Features, device: torch.device) -> Float[Tensor, "n d"]:
+    """Return features on a device, as 32-bit floats; bytes are refused, as probes of them want 0 to 1."""
     x = torch.as_tensor(features).detach()
-    return x.to(device=device, dtype=torch.uint8 if x.dtype == torch.uint8 else torch.float32)
-
-
-def as_floats(x: Float[Tensor, "batch d"] | UInt8[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
-    """Return bytes as floats in 0 … 1, and floats unchanged."""
-    return x.float().mul_(1 / 255) if x.dtype == torch.uint8 else x
+    if x.dtype == torch.uint8:
+        raise UserError("the features are bytes: give floats, such as pixels / 255")
+    return x.to(device=device, dtype=torch.float32)
 
 
 def check_features(x: Tensor, labels: int, what: str) -> None:
     """Refuse features that do not fit the number of labels, or are not finite; `what` names the evaluation."""
     if len(x) == 0 or len(x) != labels:
         raise UserError(f"{what}: {len(x)} rows of features and {labels} labels; expected equally many, at least one")
-    if x.is_floating_point() and not bool(x.isfinite().all()):
+    if not bool(x.isfinite().all()):
         raise UserError(f"{what}: the features contain NaN or infinity; check the model's training")
 
 

@@ -12,40 +12,32 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64
 
 from r2mae.files import atomic_write, confined_file, jsonable
 from r2mae.masking.keys import Key
 
-MAX_ITEMS = 10_000
-"""Largest number of items in a file: 40 kB per metric."""
 _METADATA_KEY = "r2mae"  # the key of our entry in the file's metadata
 _MAX_FILE_BYTES = 1 << 26  # larger files are not ours, and are not read
 
 
 @dataclass(frozen=True, eq=False)
 class ItemScores:
-    """Scores of single test items of a run, by metric; if all items are stored, their mean is the run's score.
+    """Scores of single test items of a run, by metric; their mean is the run's score.
 
-    Only scores with equal fingerprints, of the items, their order and their labels, are paired. Of more than
-    :data:`MAX_ITEMS` items an evenly spaced subset is stored.
+    Only scores with equal fingerprints, of the items, their order and their labels, are paired.
     """
 
     fingerprint: str
-    total_items: int
-    scores: Mapping[str, Float32[np.ndarray, " kept"]]
-
-    @property
-    def kept(self) -> int:
-        """Number of stored items."""
-        return min(self.total_items, MAX_ITEMS)
+    count: int
+    scores: Mapping[str, Float32[np.ndarray, " items"]]
 
     def write(self, path: Path, measured: Mapping[str, Any]) -> None:
         """Write the scores as safetensors, atomically, with the settings of the measurement as in ``results.json``."""
         from safetensors.numpy import save
 
         # One entry: safetensors writes several in arbitrary order, but equal runs should give equal bytes.
-        entry = {"items": self.fingerprint, "of": self.total_items, "measured": measured}
+        entry = {"items": self.fingerprint, "of": self.count, "measured": measured}
         metadata = {_METADATA_KEY: json.dumps(jsonable(entry), sort_keys=True)}
         with atomic_write(path, "wb") as file:
             file.write(save(dict(self.scores), metadata=metadata))
@@ -68,8 +60,8 @@ class ItemScores:
 
     def _is_valid(self) -> bool:
         """Return whether all scores have the shape, type and finite values that :meth:`write` stores."""
-        valid = (one.shape == (self.kept,) and one.dtype == np.float32 for one in self.scores.values())
-        return self.total_items > 0 and all(valid) and all(np.isfinite(one).all() for one in self.scores.values())
+        valid = (one.shape == (self.count,) and one.dtype == np.float32 for one in self.scores.values())
+        return self.count > 0 and all(valid) and all(np.isfinite(one).all() for one in self.scores.values())
 
 
 @runtime_checkable
@@ -88,7 +80,7 @@ class ItemRecorder:
 
     def __init__(self) -> None:
         self.prefix = ""  # of the names of metrics
-        self._scores: dict[str, Float32[np.ndarray, " kept"]] = {}
+        self._scores: dict[str, Float32[np.ndarray, " items"]] = {}
         self._of = 0
         self._digests: dict[str, str] = {}  # by name of what identifies the items
 
@@ -110,7 +102,7 @@ class ItemRecorder:
             raise ValueError(f"{metric} has {len(scores)} items, but other metrics have {self._of}")
         if len(scores) and np.isfinite(scores).all():
             self._of = len(scores)
-            self._scores[self.prefix + metric] = np.asarray(scores[kept_items(len(scores))], dtype=np.float32)
+            self._scores[self.prefix + metric] = np.asarray(scores, dtype=np.float32)
 
     def item_scores(self) -> ItemScores | None:
         """Return the recorded scores; None if there are none."""
@@ -127,7 +119,6 @@ class RecordedBatches:
         self._batches, self._items = batches, items
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self._batches)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
@@ -135,14 +126,6 @@ class RecordedBatches:
         made = self._batches.batch(indices, key)
         self._items.identify(f"{int(indices[0]):012d} and {len(indices) - 1} others", made)
         return made
-
-
-def kept_items(count: int) -> Int64[np.ndarray, " kept"]:
-    """Return the indices of the items to store: all up to :data:`MAX_ITEMS`, otherwise that many, evenly spaced.
-
-    The first ones would be biased: a folder of images is sorted by class.
-    """
-    return np.linspace(0, count - 1, min(count, MAX_ITEMS)).round().astype(np.int64)
 
 
 def item_shares(

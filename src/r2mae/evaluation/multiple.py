@@ -43,8 +43,8 @@ def holm(p_values: Any) -> Float64[np.ndarray, " n"]:
     return adjusted
 
 
-def level_of_look(look: int, *, error: float = ERROR) -> float:
-    """Return the error that a look may take, so that all looks together take at most `error`.
+def level_of_look(look: int) -> float:
+    """Return the error that a look may take, so that all looks together take at most :data:`ERROR`.
 
     The first look takes :data:`PLANNED_SHARE`. Each further one takes half of what is left: adding seeds after a look
     stays possible, and has to show more.
@@ -53,8 +53,6 @@ def level_of_look(look: int, *, error: float = ERROR) -> float:
     ----------
     look : int
         1 for the first.
-    error : float
-        Of all looks.
 
     Raises
     ------
@@ -63,13 +61,11 @@ def level_of_look(look: int, *, error: float = ERROR) -> float:
     """
     if look < 1:
         raise ValueError(f"looks are counted from 1; got {look}")
-    return error * PLANNED_SHARE if look == 1 else error * (1 - PLANNED_SHARE) / 2 ** (look - 1)
+    return ERROR * PLANNED_SHARE if look == 1 else ERROR * (1 - PLANNED_SHARE) / 2 ** (look - 1)
 
 
-def corrected_p_values(
-    p_values: Any, *, looks: int | Sequence[int] = 1, error: float = ERROR
-) -> Float64[np.ndarray, " n"]:
-    """Adjust the p-values of several schemes at one of several looks; at most `error` means decided.
+def corrected_p_values(p_values: Any, *, looks: int | Sequence[int] = 1) -> Float64[np.ndarray, " n"]:
+    """Adjust the p-values of several schemes at one of several looks; at most :data:`ERROR` means decided.
 
     Parameters
     ----------
@@ -77,15 +73,13 @@ def corrected_p_values(
         A p-value for each scheme.
     looks : int or sequence of int
         The number of looks so far, with this one: of all schemes, or of each.
-    error : float
-        Of all looks and schemes together.
 
     Returns
     -------
     ndarray, shape (n,)
-        Holm's p-values of the p-values times `error` over the level of their look; at most 1.
+        Holm's p-values of the p-values times :data:`ERROR` over the level of their look; at most 1.
     """
     values = finite_array(p_values, "p-values", ndim=1)
     each = [looks] * len(values) if isinstance(looks, int) else looks
-    levels = np.array([level_of_look(look, error=error) for look in each])
-    return holm(np.minimum(values * (error / levels), 1.0))
+    levels = np.array([level_of_look(look) for look in each])
+    return holm(np.minimum(values * (ERROR / levels), 1.0))

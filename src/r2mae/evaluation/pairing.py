@@ -46,52 +46,35 @@ class Components:
     df: float
 
 
-def components(scores: Any, *, means: Any = None, total_items: int | None = None) -> Components:
+def components(scores: Any) -> Components:
     """Return the components of the variance of a mean over seeds and items.
 
     Parameters
     ----------
     scores : array-like, shape (n_seeds, n_items)
         Two or more seeds and items; for a comparison the differences of two schemes.
-    means : array-like, shape (n_seeds,), optional
-        Mean of each seed over all items, if `scores` has only some of them.
-    total_items : int, optional
-        Number of all items; by default the number in `scores`.
 
     Raises
     ------
     ValueError
-        If a shape is wrong, `total_items` is below the items of `scores`, or a value is not finite.
+        If a shape is wrong, or a value is not finite.
     """
     table = _checked_table(scores, "scores")
     n_seeds, n_items = table.shape
     mean, by_seed, by_item = table.mean(), table.mean(axis=1), table.mean(axis=0)
-    total_items = n_items if total_items is None else total_items
-    full_means = by_seed if means is None else np.asarray(means, dtype=np.float64)
-    if full_means.shape != by_seed.shape or total_items < n_items or not np.isfinite(full_means).all():
-        raise ValueError(
-            f"means must be finite, one per seed, over {n_items} or more items; "
-            f"got {full_means.shape} over {total_items}"
-        )
     residual = table - by_seed[:, None] - by_item + mean
     return components_of(
-        total_items * float(full_means.var(ddof=1)),
+        n_items * float(by_seed.var(ddof=1)),
         n_seeds * float(by_item.var(ddof=1)),
         float((residual**2).sum()) / ((n_seeds - 1) * (n_items - 1)),
         n_seeds,
         n_items,
-        total_items,
     )
 
 
-def components_of(
-    of_seeds: float, of_items: float, of_rest: float, n_seeds: int, n_items: int, total_items: int
-) -> Components:
-    """Combine mean squares to components; the mean is over `total_items`, the mean squares are of `n_items`.
-
-    The mean squares have the expectations σ_e² + I σ_a², σ_e² + S σ_b² and σ_e².
-    """
-    count = n_seeds * total_items
+def components_of(of_seeds: float, of_items: float, of_rest: float, n_seeds: int, n_items: int) -> Components:
+    """Combine mean squares to components; their expectations are σ_e² + I σ_a², σ_e² + S σ_b² and σ_e²."""
+    count = n_seeds * n_items
     # Satterthwaite's approximation. The total is at least the larger mean square: a smaller one would claim more
     # certainty than either of them has.
     total = max(of_seeds + of_items - of_rest, of_seeds, of_items)
@@ -107,54 +90,17 @@ def components_of(
     )
 
 
-def crossed_interval(
-    scores: Any, *, means: Any = None, total_items: int | None = None, confidence: float = 0.95
-) -> Interval:
-    """Return the mean over seeds and items, with Student's t interval for which both are samples.
-
-    Parameters
-    ----------
-    scores, means, total_items
-        As of :func:`components`.
-    confidence : float
-        Coverage.
-
-    Returns
-    -------
-    Interval
-        Its `n` is the number of seeds, its `method` "crossed t".
-
-    Raises
-    ------
-    ValueError
-        As :func:`components`.
-    """
-    parts = components(scores, means=means, total_items=total_items)
-    mean, error = float(np.mean(scores if means is None else means)), sqrt(parts.variance)
-    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * error
-    return Interval(mean, mean - half, mean + half, len(scores), "crossed t", error, parts.df)
-
-
-def crossed_difference(
-    a: Any,
-    b: Any,
-    *,
-    means: Any = None,
-    total_items: int | None = None,
-    higher_is_better: bool = True,
-    confidence: float = 0.95,
-) -> Difference:
+def crossed_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:
     """Return the mean of a − b over paired seeds and items, its interval, and whether a is better.
 
-    Seeds (equal split, order and initial weights) and items are paired by position. An interval without width is
-    unknown, but for equal scores.
+    Seeds (equal split, order and initial weights) and items are paired by position; both are samples for Student's t
+    interval. Its `n` is the number of seeds, its `method` "crossed t". An interval without width is unknown, but for
+    equal scores.
 
     Parameters
     ----------
     a, b : array-like, shape (n_seeds, n_items)
         Score of every item for every seed: its masked error, or 1 if a probe is right and 0 if it is wrong.
-    means, total_items
-        Of a − b, as of :func:`components`.
     higher_is_better : bool
         Whether higher scores are better.
     confidence : float
@@ -168,7 +114,11 @@ def crossed_difference(
     first, second = _checked_table(a, "a"), _checked_table(b, "b")
     if first.shape != second.shape:
         raise ValueError(f"a and b must have the same seeds and items; got shapes {first.shape} and {second.shape}")
-    found = crossed_interval(first - second, means=means, total_items=total_items, confidence=confidence)
+    scores = first - second
+    parts = components(scores)
+    mean, error = float(np.mean(scores)), sqrt(parts.variance)
+    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * error
+    found = Interval(mean, mean - half, mean + half, len(scores), "crossed t", error, parts.df)
     return judge(found, higher_is_better=higher_is_better, known=found.high > found.low or found.mean == 0.0)
 
 
@@ -238,16 +188,9 @@ def compare_paired(
     if reason != "shared":
         alone = paired_difference(a, b, higher_is_better=higher_is_better, confidence=confidence)
         return PairedComparison(alone, "seeds", reason, 0)
-    total_items = next(one.total_items for one in items_a if one is not None)
-    difference = crossed_difference(
-        _item_table(items_a, metric),
-        _item_table(items_b, metric),
-        means=a - b,
-        total_items=total_items,
-        higher_is_better=higher_is_better,
-        confidence=confidence,
-    )
-    return PairedComparison(difference, SEEDS_AND_ITEMS, reason, total_items)
+    tables = _item_table(items_a, metric), _item_table(items_b, metric)
+    difference = crossed_difference(*tables, higher_is_better=higher_is_better, confidence=confidence)
+    return PairedComparison(difference, SEEDS_AND_ITEMS, reason, tables[0].shape[1])
 
 
 def pairing_reason(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:
@@ -270,5 +213,5 @@ def pairing_reason(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemS
     return "shared" if len(items_a) >= MIN_SEEDS_FOR_ITEMS else "few seeds"
 
 
-def _item_table(items: Sequence[ItemScores | None], metric: str) -> Float64[np.ndarray, "seeds kept"]:
+def _item_table(items: Sequence[ItemScores | None], metric: str) -> Float64[np.ndarray, "seeds items"]:
     return np.stack([one.scores[metric] for one in items if one is not None]).astype(np.float64)

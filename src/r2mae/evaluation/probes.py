@@ -38,7 +38,6 @@ _MOST = 2**25  # numbers in the matrices of all classes: 256 MiB
 _JITTER = 1e-5  # on a diagonal of ones, against rounding in 32 bits
 _FLATTEST = 1e-9  # least weight of a class: one whose rows are all certain has none
 
-Progress = Callable[[int, int], None]
 Grid = Sequence[float] | Float[np.ndarray, " strengths"]
 Theta = Float[np.ndarray, "classes d_plus_1"]
 InverseHessian = Callable[[Theta], Theta]
@@ -60,9 +59,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Number of folds; fewer if there are fewer groups.
     scoring : {"balanced_accuracy", "accuracy"}
         The score that the chosen strength maximises.
-    standardize : bool
-        Divide the features by their standard deviations over all rows given to `fit`, as a ``StandardScaler`` before
-        the search; labels of held-out folds are not used. `coef_` always applies to the features as given.
     tol : float
         Error allowed in the logits: root mean square, weighted by the curvature of the loss. Logits of rows that are
         classified with certainty may therefore have larger errors.
@@ -93,18 +89,16 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         cv: int = 5,
         scoring: str = "balanced_accuracy",
-        standardize: bool = False,
         tol: float = 1e-5,
         max_iter: int = 1000,
     ) -> None:
         self.Cs = Cs
         self.cv = cv
         self.scoring = scoring
-        self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any, groups: Any = None, *, progress: Progress | None = None) -> "LinearProbe":
+    def fit(self, X: Any, y: Any, groups: Any = None) -> "LinearProbe":
         """Choose the strength on held-out folds, then fit all rows with it.
 
         Parameters
@@ -115,8 +109,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Labels.
         groups : array-like, shape (n,), optional
             Rows of one group (a donor) are held out together. Without groups the folds are stratified by label.
-        progress : callable, optional
-            Called with the number of completed fits and of all fits: one for each strength and fold, and a final one.
 
         Raises
         ------
@@ -135,23 +127,20 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fold = _fold_of_row(X, codes, groups, self.cv, StratifiedKFold)
         ascending, folds, stalled = np.argsort(grid, kind="stable"), fold.max() + 1, 0
         self.cv_scores_, total = np.empty((len(grid), folds)), len(grid) * folds + 1
-        report = progress or (lambda done, total: None)
         with _blas_threads(X.shape[0] * X.shape[1] * len(self.classes_)):
-            X, axes, mean = _turned(X, standardize=self.standardize)
+            X, axes, mean = _turned(X)
             for number in range(folds):
                 held_out = fold == number
                 centre = X[~held_out].mean(axis=0)
                 seen, own = np.unique(codes[~held_out], return_inverse=True)
                 path = _logistic_path(X[~held_out] - centre, own, grid[ascending], self.tol, self.max_iter)
-                for done, (row, (theta, _, converged)) in enumerate(zip(ascending, path, strict=True), 1):
+                for row, (theta, _, converged) in zip(ascending, path, strict=True):
                     logits = (X[held_out] - centre) @ theta[:, :-1].T + theta[:, -1]
                     self.cv_scores_[row, number] = score(codes[held_out], seen[logits.argmax(axis=1)])
                     stalled += not converged
-                    report(number * len(grid) + done, total)
             self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.C_ = float(grid[np.argmax(self.cv_mean_)])
             ((theta, steps, converged),) = _logistic_path(X, codes, np.array([self.C_]), self.tol, self.max_iter)
-            report(total, total)
         if len(self.classes_) == 2:  # in the two-class form the first class is the reference
             theta = theta[1:] - theta[:1]
         self.coef_ = theta[:, :-1] @ axes.T
@@ -196,7 +185,7 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     alphas : sequence of float, optional
         Strengths of the penalty; default ``logspace(0, 8, 20)``, the paper's (single-cell evaluation).
-    cv, standardize
+    cv
         As in :class:`LinearProbe`.
 
     Attributes
@@ -213,10 +202,9 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Mean over the folds.
     """
 
-    def __init__(self, alphas: Grid | None = None, *, cv: int = 5, standardize: bool = False) -> None:
+    def __init__(self, alphas: Grid | None = None, *, cv: int = 5) -> None:
         self.alphas = alphas
         self.cv = cv
-        self.standardize = standardize
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "RidgeProbe":
         """Choose the strength on held-out folds, then fit all rows with it.
@@ -240,7 +228,7 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         fold, y = _fold_of_row(X, None, groups, self.cv, KFold), y.astype(np.float64)
         self.cv_scores_ = np.empty((len(grid), fold.max() + 1))
         with _blas_threads(X.shape[0] * X.shape[1] ** 2):
-            X, axes, mean = _turned(X, standardize=self.standardize)
+            X, axes, mean = _turned(X)
             for number in range(fold.max() + 1):
                 held_out = fold == number
                 coefficients, intercepts = _ridge_path(X[~held_out], y[~held_out], grid)
@@ -304,27 +292,22 @@ def _blas_threads(multiplications: int) -> AbstractContextManager[Any]:
 
 
 def _turned(
-    X: Float[np.ndarray, "n features"], *, standardize: bool
+    X: Float[np.ndarray, "n features"],
 ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "features d"], Float[np.ndarray, " features"]]:
     """Return rows about their mean and along their principal axes, those axes, and the mean.
 
-    With `standardize`, axes are in units of the features' deviations. With more features than rows there are as many
-    axes as rows. The axes of all rows are near those of the training rows of a fold, whose scatter is nearly diagonal.
+    With more features than rows there are as many axes as rows. The axes of all rows are near those of the training
+    rows of a fold, whose scatter is nearly diagonal.
     """
     mean = X.mean(axis=0, dtype=np.float64)
     X = X - mean
     if np.abs(X).max() > _LARGEST:
         raise ValueError(f"features beyond {_LARGEST:g} overflow when multiplied; scale them down")
-    unit = np.ones(X.shape[1])
-    if standardize:
-        deviation = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
-        unit = np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)  # 1 if it is constant up to rounding
-        X /= unit
     if X.shape[1] > X.shape[0]:
         left, singular, axes = linalg.svd(X, full_matrices=False, check_finite=False)
-        return left * singular, axes.T / unit[:, None], mean
+        return left * singular, axes.T, mean
     axes = linalg.eigh(X.T @ X, check_finite=False)[1]
-    return X @ axes, axes / unit[:, None], mean
+    return X @ axes, axes, mean
 
 
 def _ridge_path(

@@ -10,15 +10,7 @@ if TYPE_CHECKING:
     from r2mae.images.domain import DOMAIN
     from r2mae.images.models.mlp import MLPAutoencoder
     from r2mae.images.models.vit_mae.model import PatchTask, VisionTransformerMAE
-    from r2mae.images.patches import (
-        normalised,
-        patch_loss,
-        patchify,
-        restore,
-        standardised,
-        take_patches,
-        unpatchify,
-    )
+    from r2mae.images.patches import normalised, patchify, standardised, unpatchify
     from r2mae.images.task import PixelTask
 
 __all__ = [
@@ -33,11 +25,8 @@ __all__ = [
     "load_images",
     "load_splits",
     "normalised",
-    "patch_loss",
     "patchify",
-    "restore",
     "standardised",
-    "take_patches",
     "unpatchify",
 ]
 

@@ -36,7 +36,6 @@ class StoredImages(ABC):
         self.shape = (len(rows), *image)
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return self.shape[0]
 
     @property

@@ -30,11 +30,7 @@ class ImageBatches(Batches):
         self.rows = np.arange(len(images)) if rows is None else rows
         self.augment = augment
 
-    def __repr__(self) -> str:
-        return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
-
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.rows)
 
     @property

@@ -134,7 +134,6 @@ class LabelledBatches(Batches):
     config: FinetuneConfig | None = None
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:

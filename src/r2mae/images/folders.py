@@ -230,7 +230,6 @@ class ShardFiles(Sequence[File]):
         self.places = np.concatenate([index.places for index in indices.values()])
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.places)
 
     def __getitem__(self, row: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Images as patches: splitting, joining, restoring the order, and the loss of a masked autoencoder.
+"""Images as patches: splitting, joining, and their pixels in the units of a masked autoencoder.
 
 Images have the shape (batch, height, width, channels). A patch is flattened as (row, column, channel), as in the
 original masked autoencoder, and patches are numbered row by row.
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from r2mae.errors import UserError
@@ -47,44 +47,11 @@ def check_patch(height: int, width: int, patch: int) -> None:
         )
 
 
-def restore(
-    kept: Float[Tensor, "batch kept width"],
-    hidden: Float[Tensor, "batch hidden width"],
-    keep: Int64[Tensor, "batch kept"],
-    hide: Int64[Tensor, "batch hidden"],
-) -> Float[Tensor, "batch patches width"]:
-    """Restore tokens of kept and hidden patches, of an encoder and mask tokens, say, to the order of the image.
-
-    `keep` and `hide` are the indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
-    """
-    place = torch.cat([keep, hide], 1)[..., None].expand(-1, -1, kept.shape[2])
-    joint = torch.cat([kept, hidden.to(kept.dtype)], 1)
-    return torch.empty_like(joint).scatter(1, place, joint)
-
-
-def take_patches(
-    patches: Shaped[Tensor, "batch patches numbers"], places: Int64[Tensor, "batch some"]
-) -> Shaped[Tensor, "batch some numbers"]:
-    """Return the patches of every image with the indices `places`, in this order."""
-    return patches.gather(1, places[..., None].expand(-1, -1, patches.shape[2]))
-
-
 def normalised(patches: Float[Tensor, "*some numbers"]) -> Float[Tensor, "*some numbers"]:
     """Normalise each patch to mean 0 and variance 1 (the target ``norm_pix`` of the masked autoencoder)."""
     centred = patches - patches.mean(-1, keepdim=True)
     variance = centred.square().sum(-1, keepdim=True).div_(patches.shape[-1] - 1)
     return centred * variance.add_(EPSILON).rsqrt_()
-
-
-def patch_loss(
-    prediction: Float[Tensor, "*some numbers"], patches: Float[Tensor, "*some numbers"], *, norm_pix: bool = True
-) -> Float[Tensor, "*some"]:
-    """Return the squared error of each patch, the mean over its pixels; call it on hidden patches alone.
-
-    With `norm_pix`, predictions are of each patch after :func:`normalised`.
-    """
-    targets = normalised(patches) if norm_pix else patches
-    return (prediction - targets).square().mean(-1)
 
 
 def standardised(images: Shaped[Tensor, "*some channels"]) -> Float[Tensor, "*some channels"]:

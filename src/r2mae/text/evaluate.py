@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -294,13 +295,15 @@ def probe_glue(
         if progress is not None:
             progress(done, total)
 
-    features, held_out = (_features(task, model, part, length, count) for part in (train, test))
+    features = _features(task, model, train, length, count)
+    scaler = StandardScaler(copy=False).fit(features)  # in place, as features are large
+    features, held_out = scaler.transform(features), scaler.transform(_features(task, model, test, length, count))
     if not glue.classes:
-        ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
+        ridge = RidgeProbe(ALPHAS).fit(features, train.labels)
         predicted = np.asarray(ridge.predict(held_out))[:, None]
     else:
         folds = min(_FOLDS, train.rarest_class)
-        probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
+        probe = LinearProbe(CS, cv=folds, scoring="accuracy").fit(features, train.labels)
         predicted = np.zeros((len(test), len(glue.classes)))  # 0 for classes without a training example
         predicted[:, probe.classes_] = probe.predict_proba(held_out)
     return GlueScores(glue, train, test, (score(glue, test.labels, predicted),))

@@ -71,9 +71,8 @@ def test_safetensors(tmp_path: Path) -> None:
     save_file(encoder(), tmp_path / "timm.safetensors")
     assert equal(read_weights(tmp_path / "timm.safetensors").state, encoder())
     save_file(for_transformers(encoder()), tmp_path / "hf.safetensors")
-    read = read_weights(tmp_path / "hf.safetensors")
-    assert (read.layout, read.heads) == ("transformers", None)
-    assert equal(read.state, encoder())
+    with pytest.raises(UserError, match=r"hf\.safetensors holds no vision transformer .*expected .*a folder of transf"):
+        read_weights(tmp_path / "hf.safetensors")
 
 
 class _Runs:
