@@ -19,7 +19,7 @@ from r2mae.registry import DOMAINS
 FIRST = {name.split()[0] for name in (*COMMANDS, *SEPARATE)}
 FILES = {"here.npz", "run/", "text/"}
 LINES: dict[str, set[str]] = {
-    "": {*FIRST, "finetune", "logits", "score-variants"},
+    "": {*FIRST, "finetune", "score-variants"},
     "pre": {"pretrain"},
     "--": {"--help", "--version"},
     "pretrain dig": {"digits"},

@@ -195,7 +195,7 @@ class GenomeEvaluationConfig(EvaluationConfig):
     Parameters
     ----------
     variants : str, optional
-        A file of variants (VCF, .tsv, .csv, Parquet) on which finished models are measured, too.
+        A file of variants (VCF, .tsv, .csv) on which finished models are measured, too.
     label : str, optional
         The column of this file (of a VCF also a key of INFO) that scores are compared with. Two values: the area under
         the ROC curve and the precision-recall curve. Other numbers: Spearman's correlation.

@@ -48,65 +48,35 @@ class Regions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scoring:
-    """Options of every command that scores positions.
+class ScoreVariants:
+    """Score variants of a genome with a pretrained model.
 
     Parameters
     ----------
     run : str
         A run folder.
+    variants : str
+        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz).
     output : str
         The file to write, of the same format.
-    data : str, optional
-        Another store than the run's.
-    batch_size : int, optional
-        Windows per forward pass; a position has two.
-    device : str
-        Device: auto, cpu, cuda, cuda:N or mps.
-    """
-
-    run: str = argument()
-    output: str = option(short="-o", metavar="OUT")
-    data: str | None = None
-    batch_size: int | None = None
-    device: str = option("auto", words=DEVICES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreVariants(_Scoring):
-    """Score variants of a genome with a pretrained model.
-
-    Parameters
-    ----------
-    variants : str
-        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet).
     column : str
         Name of the scores; that of the reasons ends in _reason.
+    data : str, optional
+        Another store than the run's.
+    device : str
+        Device: auto, cpu, cuda, cuda:N or mps.
 
     Examples
     --------
     r2mae score-variants runs/genome variants.vcf.gz -o scored.vcf.gz
     """
 
+    run: str = argument()
     variants: str = argument()
+    output: str = option(short="-o", metavar="OUT")
     column: str = "score"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Logits(_Scoring):
-    """Write a pretrained model's logits at each position of a region, of which differences are scores of substitutions.
-
-    Parameters
-    ----------
-    regions : list of str
-        Contigs, intervals such as chr1:101-200, or BED files.
-
-    Examples
-    --------
-    r2mae logits runs/genome regions.bed -o logits.tsv.gz
-    """
-
-    regions: tuple[str, ...] = argument()
+    data: str | None = None
+    device: str = option("auto", words=DEVICES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +179,6 @@ class Export:
 
 _COMMANDS = {
     "score-variants": Command("r2mae.genome.score:score_command", ScoreVariants),
-    "logits": Command("r2mae.genome.score:logits_command", Logits),
     "data alignment build": Command("r2mae.genome.store.build:build", Build),
     "data alignment info": Command("r2mae.genome.store.build:info", Info),
     "data alignment track": Command("r2mae.genome.store.build:track", Track),
