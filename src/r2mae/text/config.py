@@ -222,6 +222,12 @@ class TextConfig(RunConfig):
 
             check_column(self.data.source, self.data.text_column)
 
+    def with_measurement(self, **options: Any) -> "TextConfig":
+        """Return the configuration with other options; if any tasks of GLUE are given, only these are measured."""
+        if options.get("glue") or options.get("glue_probes"):
+            options = {"glue": (), "glue_probes": (), **options}
+        return super().with_measurement(**options)
+
     def measured_in_words(self) -> str:
         """Return a sentence on the number of held-out sequences if it is not the default."""
         if self.evaluation.eval_sequences == MOST_SEQUENCES:
