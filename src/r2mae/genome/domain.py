@@ -81,7 +81,7 @@ class ScoreVariants:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Make a store of an alignment: MAF files, or FASTA files whose rows are aligned to the first, the reference.
+    """Make a store of an alignment: MAF files, or a FASTA whose rows are aligned to the first, the reference.
 
     They may be plain, gzip or bgzip, which is detected by content. A zarr group is read that has an array of letters
     for each contig, positions x species. The same command resumes an interrupted build. If several MAF blocks cover a
@@ -90,7 +90,7 @@ class Build:
     Parameters
     ----------
     sources : list of str
-        MAF or FASTA files, or a zarr group.
+        MAF files, a FASTA, or a zarr group.
     out : str
         Folder of the store.
     species : str, optional
@@ -232,8 +232,8 @@ class GenomeDomain(Domain):
         ),
         other_data="windows are measured on the whole store",
         embedding=Offered(
-            "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
-            "which are adjacent: the remainder at the end of a region has no row",
+            "`contigs` and `starts` (counted from 1) of the windows, which are adjacent: the remainder at the end of a "
+            "region has no row",
             options=Regions,
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
