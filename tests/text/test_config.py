@@ -27,12 +27,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 REFUSED = {
-    "ok.txt --tokenizer roberta-50265 --vocab-size 300 --preset tiny": "tokenizer is roberta-50265: give one of them",
+    "ok.txt --tokenizer roberta-50265 --vocab-size 300 --preset tiny": "roberta-50265 has its own: omit it",
     "ok.txt --preset roberta-medium --tokenizer roberta-50265 --vocab-size 300": "vocab_size 300 is for a tokenizer",
     "ok.txt --tokenizer=mine.json --vocab-size=300": "give one of them",
     "ok.txt --config made.yaml --vocab-size 300": "tokenizer is mine.json: give one of them",
     "ok.txt --preset roberta-medium --vocab-size 300": "tokenizer is roberta-50265: give one of them (--tokenizer null",
-    "ok.txt --init ckpt --vocab-size 300": "vocab_size 300 has no effect, as init brings its tokenizer: omit it",
+    "ok.txt --init ckpt --vocab-size 300": "ckpt has its own: omit it",
     "ok.txt --glue-limit 5": "glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli",
     "ok.txt --text-column body": "ok.txt is plain text, which has no columns: omit --text-column body",
 }
