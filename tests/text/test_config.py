@@ -31,7 +31,7 @@ REFUSED = {
     "ok.txt --preset roberta-medium --tokenizer roberta-50265 --vocab-size 300": "vocab_size 300 is for a tokenizer",
     "ok.txt --tokenizer=mine.json --vocab-size=300": "mine.json has its own: omit it",
     "ok.txt --config made.yaml --vocab-size 300": "mine.json has its own: omit it",
-    "ok.txt --preset roberta-medium --vocab-size 300": "roberta-50265 has its own: omit it (without init, --tokenizer null",
+    "ok.txt --preset roberta-medium --vocab-size 300": "roberta-50265 has its own: omit it (without init",
     "ok.txt --init ckpt --vocab-size 300": "ckpt has its own: omit it",
     "ok.txt --glue-limit 5": "glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli",
     "ok.txt --text-column body": "ok.txt is plain text, which has no columns: omit --text-column body",
