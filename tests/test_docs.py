@@ -79,7 +79,6 @@ def test_commands_are_found() -> None:
         "reproduce",
         "report",
         "score-variants",
-        "logits",
     }
 
 

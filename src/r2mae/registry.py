@@ -28,7 +28,6 @@ BUILT_IN = {
 DOMAIN_COMMANDS = {
     "finetune": ("images", "fine-tune a pretrained model of images on labels"),
     "score-variants": ("genome", "score variants with a pretrained model"),
-    "logits": ("genome", "write a pretrained model's logits at each position of a region"),
     "data alignment build": ("genome", "make a store of an alignment: MAF, FASTA or zarr"),
     "data alignment info": ("genome", "print the contents of a store, and verify it"),
     "data alignment track": ("genome", "add values for each position to a store"),

@@ -19,7 +19,7 @@ from r2mae.registry import DOMAINS
 FIRST = {name.split()[0] for name in (*COMMANDS, *SEPARATE)}
 FILES = {"here.npz", "run/", "text/"}
 LINES: dict[str, set[str]] = {
-    "": {*FIRST, "finetune", "logits", "score-variants"},
+    "": {*FIRST, "finetune", "score-variants"},
     "pre": {"pretrain"},
     "--": {"--help", "--version"},
     "pretrain dig": {"digits"},
@@ -49,8 +49,9 @@ LINES: dict[str, set[str]] = {
     "compare digits --schemes fixed --jobs ": set(),
     "evaluate run --bn": {"--bn-statistics"},
     "evaluate run --bn-statistics ": {"yes", "no", "both"},
-    "evaluate text gl": {"glue", "glue-probe"},
+    "evaluate text gl": {"glue"},
     "evaluate text glue --task sst2 qn": {"qnli"},
+    "evaluate text glue --probe sst2 qn": {"qnli"},
     "embed run digi": set(),
     "embed run here.npz -o he": {"here.npz"},
     "export run --to ": {"transformers", "timm", "mae"},

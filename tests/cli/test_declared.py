@@ -152,7 +152,6 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 
 
 EVALUATIONS = {
-    "text glue": "the following arguments are required: --task; for example: r2mae evaluate runs/text glue --task",
     "text --task sst2": "'--task' of 'r2mae evaluate': it belongs to glue: r2mae evaluate text glue --task",
     "--json none": "r2mae evaluate: name what it works on before the options",
     "text glu": "unknown evaluation 'glu': did you mean 'glue'",

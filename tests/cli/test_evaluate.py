@@ -38,7 +38,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluate(text: Path, line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("R2MAE_CACHE", str(text / "cache"))
-        code = main(["evaluate", str(text / "run"), *line.split(), "--folder", str(text / "glue")])
+        patch.setenv("R2MAE_DATA", str(text))
+        code = main(["evaluate", str(text / "run"), *line.split()])
     return code, *capsys.readouterr()
 
 
@@ -48,11 +49,9 @@ def test_an_option_of_zero_is_not_dropped(text: Path, capsys: pytest.CaptureFixt
 
 
 def test_an_empty_list_of_tasks_is_none(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = evaluate(text, "glue --task", capsys)
-    assert (
-        code,
-        "--task: expected at least one argument; for example: r2mae evaluate runs/text glue --task sst2 qnli" in err,
-    ) == (2, True)
+    for line in ("glue --task", "glue", "glue --limit 8"):
+        code, _, err = evaluate(text, line, capsys)
+        assert (code, "the run names no tasks of GLUE: name them, --task sst2 qnli or --probe" in err) == (2, True)
 
 
 def test_fine_tuning_is_shown_with_its_deviation(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +66,8 @@ def test_fine_tuning_needs_no_corpus(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The tokenizer is that of the model; nothing is tokenised for it."""
-    line = ["evaluate", str(text / "run"), "glue", "--task", "sst2", "--limit", "8", "--folder", str(text / "glue")]
+    line = ["evaluate", str(text / "run"), "glue", "--task", "sst2", "--limit", "8"]
+    monkeypatch.setenv("R2MAE_DATA", str(text))
     assert main([*line, "--json"]) == 0
     with_corpus = json.loads(capsys.readouterr().out)
     (text / "run" / "evaluation.json").unlink()
@@ -88,5 +88,5 @@ def test_fine_tuning_needs_no_corpus(
 
 
 def test_what_a_domain_has_not_is_refused_even_if_it_is_zero(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = evaluate(text, "--probe head", capsys)
-    assert (code, "the domain text, which has no --probe" in err) == (2, True)
+    code, _, err = evaluate(text, "--layer 0", capsys)
+    assert (code, "the domain text, which has no --layer" in err) == (2, True)

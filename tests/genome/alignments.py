@@ -82,6 +82,19 @@ class Alignment:
         return list(dict.fromkeys(block.contig for block in self.blocks))
 
 
+def maf_of(contigs: dict[str, dict[str, str]]) -> str:
+    """A MAF with a block for each contig, of rows by species; the first is the reference's, whole and without gaps."""
+    blocks = []
+    for contig, rows in contigs.items():
+        sizes = [len(row) - row.count("-") for row in rows.values()]
+        lines = [
+            f"s {name}.{contig} 0 {size} + {sizes[0] if number == 0 else 500} {row}\n"
+            for number, ((name, row), size) in enumerate(zip(rows.items(), sizes, strict=True))
+        ]
+        blocks.append("a\n" + "".join(lines))
+    return "##maf version=1\n" + "\n".join(blocks)
+
+
 def tokens_of(letters: Sequence[Sequence[str]]) -> np.ndarray:
     """Positions x species as tokens, with the soft-mask bit in the first column."""
     return np.array(

@@ -18,8 +18,9 @@ KEY = Key.root(0).fold("batch", 5)
 
 
 @pytest.fixture
-def starts(store: AlignmentStore) -> np.ndarray:
-    return window_starts(store, Intervals.everywhere(store.layout), 8, 3, most_unknown=1.0)[0]
+def starts(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    monkeypatch.setattr("r2mae.genome.store.intervals._MOST_UNKNOWN", 1.0)
+    return window_starts(store, Intervals.everywhere(store.layout), 8, 3)[0]
 
 
 @pytest.fixture

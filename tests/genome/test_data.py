@@ -170,7 +170,6 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
         ({"window": 1}, "window must be 2"),
         ({"stride": 0}, "stride must be 1"),
         ({"reverse": 1.5}, "reverse must be 0 to 1"),
-        ({"most_unknown": 1.0}, "most_unknown must be 0 or more and below 1"),
         ({"repeat_weight": -1.0}, "repeat_weight must be 0 or more"),
         ({"flip": 2.0}, "flip must be 0 to 1"),
         ({"conservation": ("phylop",)}, "names two tracks"),

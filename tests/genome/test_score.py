@@ -1,9 +1,7 @@
-"""The commands of the domain: files scored by a run, resumed, and logits of regions."""
+"""The commands of the domain: variants are scored by a run."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,23 +60,7 @@ def test_from_the_command_line(run: Path, table: Path, capsys: pytest.CaptureFix
     assert found["score"].nunique() > 100
 
 
-def test_logits_agree_with_scores(run: Path, table: Path) -> None:
-    folder = table.parent
-    assert main(["score-variants", str(run), str(table), "-o", str(folder / "out.tsv"), "--batch-size", "6"]) == 0
-    assert main(["logits", str(run), "chr1", "-o", str(folder / "logits.tsv.gz")]) == 0
-    logs = pd.read_csv(folder / "logits.tsv.gz", sep="\t")
-    assert logs["pos"].tolist() == list(range(1, 1501))
-    assert "".join(logs["ref"]) == reference(run)
-    values = logs[list("ACGT")].to_numpy()
-    found = pd.read_csv(folder / "out.tsv", sep="\t").dropna(subset=["score"])
-    place, ref, alt = found["pos"] - 1, found["ref"].map("ACGT".index), found["alt"].map("ACGT".index)
-    np.testing.assert_allclose(found["score"], values[place, alt] - values[place, ref], atol=2e-5)
-
-
-@pytest.mark.parametrize("torn", [False, True])
-def test_a_run_that_was_cut_off_writes_the_same_bytes(
-    run: Path, table: Path, monkeypatch: pytest.MonkeyPatch, torn: bool
-) -> None:
+def test_a_run_that_was_cut_off_leaves_nothing(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score, "BLOCK", 32)
     whole, cut = table.with_name("whole.tsv"), table.with_name("cut.tsv")
     score.score_variants(run, str(table), whole, device="cpu")
@@ -93,53 +75,23 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(
 
     with pytest.raises(Stop):
         score.score_variants(run, str(table), cut, device="cpu", progress=stop)
-    assert not cut.exists()
-    kept = table.with_name(".cut.tsv.scores")
-    assert (kept / "scores").stat().st_size == 4 * 4 * 32
-    if torn:
-        with (kept / "scores").open("r+b") as file:
-            file.truncate(4 * 3 * 32 + 50)
-    scored: list[int] = []
-    default = score.scores_of
-
-    def counted(found: Any, logs: Any) -> Any:
-        scored.append(len(found.reasons))
-        return default(found, logs)
-
-    monkeypatch.setattr(score, "scores_of", counted)
+    assert sorted(path.name for path in table.parent.iterdir()) == ["in.tsv", "whole.tsv"]
     score.score_variants(run, str(table), cut, device="cpu")
-    assert sum(scored) == 300 - (3 if torn else 4) * 32
     assert cut.read_bytes() == whole.read_bytes()
-    assert not kept.exists()
 
 
-def test_other_variants_begin_again(run: Path, table: Path) -> None:
-    out, kept = table.with_name("out.tsv"), table.with_name(".out.tsv.scores")
-    score.score_variants(run, str(table), out, device="cpu")
-    whole = out.read_bytes()
-    kept.mkdir()
-    (kept / "plan.json").write_text(json.dumps({"variants": "others"}))
-    (kept / "scores").write_bytes(np.full(300, 7, np.float32).tobytes())
-    score.score_variants(run, str(table), out, device="cpu")
-    assert out.read_bytes() == whole
-
-
-@pytest.mark.parametrize("name", ["none.tsv", "none.parquet"])
-def test_no_variants(run: Path, tmp_path: Path, name: str) -> None:
-    none = pd.DataFrame({"chrom": [], "pos": np.array([], np.int64), "ref": [], "alt": []})
-    write = none.to_parquet if name.endswith("parquet") else lambda path: none.to_csv(path, sep="\t", index=False)
-    write(tmp_path / name)
-    assert not any(score.score_variants(run, str(tmp_path / name), tmp_path / f"out_{name}", device="cpu").values())
+def test_no_variants(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "none.tsv").write_text("chrom\tpos\tref\talt\n")
+    assert not any(score.score_variants(run, str(tmp_path / "none.tsv"), tmp_path / "out.tsv", device="cpu").values())
 
 
 MISTAKES = {
     "no output": (["{in}"], "required: -o/--output; for example: r2mae score-variants"),
     "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
     "onto itself": (["{in}", "-o", "{in}"], "is the input, or a file in it"),
-    "a region": (["chr1:1-99", "-o", "{out}.tsv"], "r2mae logits takes regions"),
+    "a region": (["chr1:1-99", "-o", "{out}.tsv"], "variants are read from VCF or a table"),
     "a name": (["{in}", "-o", "{out}.tsv", "--column", "a b"], "--column is a name"),
     "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "have 'alt' already"),
-    "a small batch": (["{in}", "-o", "{out}.tsv", "--batch-size", "1"], "batch_size must be 2 or more"),
     "no store": (["{in}", "-o", "{out}.tsv", "--data", "{in}"], "build one first"),
 }
 
@@ -160,17 +112,3 @@ def test_mistakes_cost_one_line_and_leave_nothing(
 def test_a_folder_that_is_no_run(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score-variants", str(table.parent), str(table), "-o", "x.tsv"]) == 2
     assert "is not a run folder" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_the_regions_of_logits_are_not_written_over(
-    tmp_path: Path, place: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing is opened before, not even the run, which is not there."""
-    bed = tmp_path / "r.tsv"
-    bed.write_text("chr1\t0\t9\n")
-    regions = ["chr1:1-9"]
-    regions.insert(place, str(bed))
-    assert main(["logits", str(tmp_path / "run"), *regions, "-o", str(bed)]) == 2
-    assert capsys.readouterr().err == f"r2mae: {bed} is the input, or a file in it: name another output\n"
-    assert bed.read_text() == "chr1\t0\t9\n"

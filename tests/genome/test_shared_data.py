@@ -45,6 +45,6 @@ def test_mtdna(data_root: Path, tmp_path: Path) -> None:
     # A row of the first block, letter by letter.
     human, monkey = "hg38", "chlSab2"
     shown = "GATCACGGGTCTGTCACCCTATTAACCAGTCACTGGAGCT-TCCATGCATTTGGTA"
-    window = store.window("chrM", 0, len(shown))
+    window = store.windows(np.array([0]), np.array([0]), len(shown))[0]
     assert letters(np.ascontiguousarray(window[:, store.species.index(monkey)])).tobytes().decode() == shown
     assert letters(np.ascontiguousarray(window[:, store.species.index(human)])).tobytes().decode() == own[:56]

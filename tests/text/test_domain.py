@@ -83,21 +83,22 @@ def test_pretrain_evaluate_embed_and_export(
         assert made["documents"][0] == corpus.read_text().split("\n\n")[0][:80]
         assert (made["tokens"] > 16).all()  # longer than the sequences, and cut
 
+    monkeypatch.setenv("R2MAE_DATA", str(tmp_path))
     (tmp_path / "glue" / "SST-2").mkdir(parents=True)
     rows = "\n".join(f"{'alpha beta' if i % 2 else 'theta iota'}\t{i % 2}" for i in range(64))
     for name in ("train", "dev"):
         (tmp_path / "glue" / "SST-2" / f"{name}.tsv").write_text(f"sentence\tlabel\n{rows}\n")
     capsys.readouterr()
-    assert main(["evaluate", "run", "glue", "--task", "sst2", "--folder", "glue", "--limit", "32"]) == 0
+    assert main(["evaluate", "run", "glue", "--task", "sst2", "--limit", "32"]) == 0
     shown = capsys.readouterr().out
     assert "SST-2 accuracy" in shown
     assert "loss" not in shown
-    assert main(["evaluate", "run", "glue-probe", "--task", "SST-2", "--folder", "glue", "--limit", "32"]) == 0
+    assert main(["evaluate", "run", "glue", "--probe", "SST-2", "--limit", "32"]) == 0
     shown = capsys.readouterr().out
     assert "SST-2 accuracy, probe" in shown
     assert "loss" not in shown
     assert "32 examples of train.tsv" in caplog.text
-    assert main(["evaluate", "run", "glue-probe", "--task", "SST-2", "--folder", "glue", "--json"]) == 0
+    assert main(["evaluate", "run", "glue", "--probe", "SST-2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["measured"]["glue_limit"] is None
 
     save_pretrained("run", "stock")
@@ -141,14 +142,14 @@ def test_tasks_of_glue_need_their_name(
     monkeypatch.chdir(tmp_path)
     fit(TextConfig.make(data=str(corpus), **SIZES, steps=1), DOMAIN, Path("run"))
     for words, message in (
-        (["glue"], "--task sst2 qnli"),
+        (["glue"], "name them, --task sst2 qnli or --probe"),
         (["--task", "sst2"], "r2mae evaluate run glue --task"),
         (["glue", "--task", "sst3"], "sst2"),
-        (["glue-probe"], "--task sst2 qnli"),
-        (["glue-probe", "--task", "sst3"], "sst2"),
-        (["glue-prob", "--task", "sst2"], "did you mean 'glue-probe'"),
+        (["glue", "--probe", "sst3"], "sst2"),
+        (["glue-probe", "--task", "sst2"], "choose from: text, glue"),
         (["gleu"], "did you mean 'glue'"),
-        (["--probe", "head"], "has no --probe"),
+        (["--probe", "sst2"], "r2mae evaluate run glue --probe"),
+        (["--layer", "counts"], "has no --layer"),
     ):
         assert main(["evaluate", "run", *words]) == 2
         told = capsys.readouterr().err.strip()

@@ -42,12 +42,12 @@ def data(config: TextConfig, tmp_path_factory: pytest.TempPathFactory) -> TextDa
 
 @pytest.fixture(scope="module")
 def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("glue")
+    root = tmp_path_factory.mktemp("data") / "glue"
     for folder, head, row in (
         ("SST-2", "sentence\tlabel", "a {} film\t{}"),
         ("QNLI", "index\tquestion\tsentence\tlabel", "0\tis it {}\tthe film is {}\t{}"),
     ):
-        (root / folder).mkdir()
+        (root / folder).mkdir(parents=True)
         for name in ("train.tsv", "dev.tsv"):
             labels = ("not_entailment", "entailment") if folder == "QNLI" else ("0", "1")
             words = [("bad", labels[0]), ("good", labels[1])] * 6
@@ -167,24 +167,28 @@ def test_nothing_to_measure_on(data: TextData) -> None:
         ratio_curve(task, model, Specials())
 
 
-def test_glue(config: TextConfig, data: TextData, glue: Path) -> None:
+def test_glue(config: TextConfig, data: TextData, glue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(glue.parent))
     task, model = built(data)
     seen: list[tuple[int, int]] = []
-    options = {"folder": glue, "seeds": (0, 1), "epochs": 4.0, "lr": 1e-3}
+    options = {"seeds": (0, 1), "epochs": 4.0, "lr": 1e-3}
     scores = evaluate(
         config.replace(glue=("SST-2", "qnli")), task, model, data, curve=False, **options,
         progress=lambda *counts: seen.append(counts),
     )  # fmt: skip
     assert set(scores) == {"sst2_accuracy", "sst2_accuracy_sd", "qnli_accuracy", "qnli_accuracy_sd", "glue"}
     assert scores["glue"] == pytest.approx((scores["sst2_accuracy"] + scores["qnli_accuracy"]) / 2)
-    one = finetune(model, "sst2", length=24, **options)
+    one = finetune(model, "sst2", glue, length=24, **options)
     assert scores["sst2_accuracy"] == one.score
     assert seen[-1][0] == seen[-1][1] == len(seen) / 2, "each task is counted by itself"
 
 
-def test_glue_beside_the_curve_and_without_held_out_text(config: TextConfig, data: TextData, glue: Path) -> None:
+def test_glue_beside_the_curve_and_without_held_out_text(
+    config: TextConfig, data: TextData, glue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(glue.parent))
     task, model = built(data)
-    options = {"folder": glue, "seeds": (0,), "epochs": 1.0}
+    options = {"seeds": (0,), "epochs": 1.0}
     few = config.replace(eval_sequences=4)
     both = evaluate(few.replace(glue=("sst2",)), task, model, data, **options)
     alone = evaluate(config.replace(glue=("sst2",)), task, model, replace(data, validation=None), **options)

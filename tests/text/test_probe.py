@@ -33,9 +33,9 @@ ANSWERS, NAMES = ("contradiction", "entailment"), ("bad", "good")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Films that are called good or bad, among other words; pairs that agree or do not, and similarities."""
-    root, rng = tmp_path_factory.mktemp("glue"), np.random.default_rng(0)
+    root, rng = tmp_path_factory.mktemp("data") / "glue", np.random.default_rng(0)
     for name, head in HEADS.items():
-        (root / name).mkdir()
+        (root / name).mkdir(parents=True)
         for file, rows in (("train.tsv", 200), ("dev_matched.tsv" if name == "MNLI" else "dev.tsv", 61)):
             lines = [head]
             for _ in range(rows):
@@ -171,11 +171,14 @@ def test_features_that_memory_cannot_hold(
         probe_glue(*built, "mnli", folder)
 
 
-def test_evaluate_has_probes_and_their_mean(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
+def test_evaluate_has_probes_and_their_mean(
+    built: tuple[TokenTask, MaskedLanguageModel], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(folder.parent))
     config = TextConfig.make(data="x.txt", sequence_length=24, vocab_size=320)
-    one = evaluate(config.replace(glue_probes=("sst2",)), *built, None, folder=folder)
+    one = evaluate(config.replace(glue_probes=("sst2",)), *built, None)
     assert set(one) == {"sst2_probe_accuracy"}
-    both = evaluate(config.replace(glue_probes=("sst2", "MNLI")), *built, None, folder=folder)
+    both = evaluate(config.replace(glue_probes=("sst2", "MNLI")), *built, None)
     assert both["sst2_probe_accuracy"] == one["sst2_probe_accuracy"], "nothing is drawn"
     assert both["glue_probe"] == pytest.approx((both["sst2_probe_accuracy"] + both["mnli_probe_accuracy"]) / 2)
     with pytest.raises(UserError, match="unknown GLUE task 'nli'"):

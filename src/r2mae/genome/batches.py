@@ -196,7 +196,7 @@ def windows_of(
     """Return the windows of a part; by default adjacent without overlap, on the strand of the reference."""
     length = config.data.window
     stride = stride or length
-    starts, omitted = window_starts(store, part, length, stride, most_unknown=config.data.most_unknown)
+    starts, omitted = window_starts(store, part, length, stride)
     return WindowBatches(
         store,
         starts,

@@ -100,8 +100,6 @@ class GenomeDataConfig(DataConfig):
         The only regions that windows may come from.
     exclude : list of str
         Regions that no window may touch.
-    most_unknown : float
-        Windows with a larger fraction of unknown bases in the target are omitted.
     reverse : float
         Share of the training windows that are replaced by their reverse complement, drawn again each time.
     """
@@ -114,7 +112,6 @@ class GenomeDataConfig(DataConfig):
     test_regions: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    most_unknown: PartialFraction = 0.5  # a window needs a base that can be hidden
     reverse: Fraction = 0.5
 
     @property
@@ -195,7 +192,7 @@ class GenomeEvaluationConfig(EvaluationConfig):
     Parameters
     ----------
     variants : str, optional
-        A file of variants (VCF, .tsv, .csv, Parquet) on which finished models are measured, too.
+        A file of variants (VCF, .tsv, .csv) on which finished models are measured, too.
     label : str, optional
         The column of this file (of a VCF also a key of INFO) that scores are compared with. Two values: the area under
         the ROC curve and the precision-recall curve. Other numbers: Spearman's correlation.

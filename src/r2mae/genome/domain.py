@@ -48,70 +48,40 @@ class Regions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scoring:
-    """Options of every command that scores positions.
+class ScoreVariants:
+    """Score variants of a genome with a pretrained model.
 
     Parameters
     ----------
     run : str
         A run folder.
+    variants : str
+        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz).
     output : str
         The file to write, of the same format.
-    data : str, optional
-        Another store than the run's.
-    batch_size : int, optional
-        Windows per forward pass; a position has two.
-    device : str
-        Device: auto, cpu, cuda, cuda:N or mps.
-    """
-
-    run: str = argument()
-    output: str = option(short="-o", metavar="OUT")
-    data: str | None = None
-    batch_size: int | None = None
-    device: str = option("auto", words=DEVICES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreVariants(_Scoring):
-    """Score variants of a genome with a pretrained model.
-
-    Parameters
-    ----------
-    variants : str
-        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet).
     column : str
         Name of the scores; that of the reasons ends in _reason.
+    data : str, optional
+        Another store than the run's.
+    device : str
+        Device: auto, cpu, cuda, cuda:N or mps.
 
     Examples
     --------
     r2mae score-variants runs/genome variants.vcf.gz -o scored.vcf.gz
     """
 
+    run: str = argument()
     variants: str = argument()
+    output: str = option(short="-o", metavar="OUT")
     column: str = "score"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Logits(_Scoring):
-    """Write a pretrained model's logits at each position of a region, of which differences are scores of substitutions.
-
-    Parameters
-    ----------
-    regions : list of str
-        Contigs, intervals such as chr1:101-200, or BED files.
-
-    Examples
-    --------
-    r2mae logits runs/genome regions.bed -o logits.tsv.gz
-    """
-
-    regions: tuple[str, ...] = argument()
+    data: str | None = None
+    device: str = option("auto", words=DEVICES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Make a store of an alignment: MAF files, or FASTA files whose rows are aligned to the first, the reference.
+    """Make a store of an alignment: MAF files, or a FASTA whose rows are aligned to the first, the reference.
 
     They may be plain, gzip or bgzip, which is detected by content. A zarr group is read that has an array of letters
     for each contig, positions x species. The same command resumes an interrupted build. If several MAF blocks cover a
@@ -120,7 +90,7 @@ class Build:
     Parameters
     ----------
     sources : list of str
-        MAF or FASTA files, or a zarr group.
+        MAF files, a FASTA, or a zarr group.
     out : str
         Folder of the store.
     species : str, optional
@@ -209,7 +179,6 @@ class Export:
 
 _COMMANDS = {
     "score-variants": Command("r2mae.genome.score:score_command", ScoreVariants),
-    "logits": Command("r2mae.genome.score:logits_command", Logits),
     "data alignment build": Command("r2mae.genome.store.build:build", Build),
     "data alignment info": Command("r2mae.genome.store.build:info", Info),
     "data alignment track": Command("r2mae.genome.store.build:track", Track),
@@ -263,8 +232,8 @@ class GenomeDomain(Domain):
         ),
         other_data="windows are measured on the whole store",
         embedding=Offered(
-            "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
-            "which are adjacent: the remainder at the end of a region has no row",
+            "`contigs` and `starts` (counted from 1) of the windows, which are adjacent: the remainder at the end of a "
+            "region has no row",
             options=Regions,
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),

@@ -205,9 +205,8 @@ def embed_windows(
     """Embed the adjacent windows of a store, or of some regions; the model's species are found by name.
 
     The number of positions that are in no window is logged on the logger ``r2mae``. The arrays are ``embedding``, of
-    shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1; and ``repeats``, the
-    fraction that is soft-masked. A UserError is raised if `source` is not a store, lacks species of the model, or has
-    no window in the regions.
+    shape (windows, width); ``contigs``; and ``starts``, the first position of each, counted from 1. A
+    UserError is raised if `source` is not a store, lacks species of the model, or has no window in the regions.
     """
     store = AlignmentStore(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
@@ -217,18 +216,16 @@ def embed_windows(
         inside = f"{left:,} of {part.positions:,} positions are in no window of {windows.length}"
         logging.getLogger("r2mae").warning("%s: at ends of regions%s", inside, unknown)
     device = next(model.parameters()).device
-    parts, repeats = [], []
+    parts = []
     with evaluating(model):
         for first in range(0, len(windows), _ROWS):
             rows = np.arange(first, min(first + _ROWS, len(windows)))
             batch = windows.batch(rows, EVALUATION_KEY.rows(first))
             parts.append(task.embed(model, to_device(batch, device)).float().cpu().numpy())
-            repeats.append(batch["soft"].float().mean(1).numpy())
     contigs, first_positions = windows.at(np.arange(len(windows)))
     embedding: Float32[np.ndarray, "windows width"] = np.concatenate(parts)
     return {
         "embedding": embedding,
         "contigs": np.array(store.contigs)[contigs],
         "starts": first_positions + 1,
-        "repeats": np.concatenate(repeats),
     }

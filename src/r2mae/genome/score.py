@@ -1,27 +1,22 @@
-"""``r2mae score-variants`` and ``r2mae logits``: apply a finished run to variants, and to each position of regions.
+"""``r2mae score-variants``: apply a finished run to a file of variants.
 
 The score of a substitution is log p(alt) − log p(ref) at its position, which is hidden, averaged over both strands.
 Every alternative of a site shares one prediction.
 """
 
-import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
-from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
-from r2mae.fingerprint import fingerprint
+from r2mae.files import check_output_is_not_source, exclusive
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import read_regions
-from r2mae.genome.store.tokens import GAP, LETTERS, MASK, reverse_complement
+from r2mae.genome.store.tokens import MASK, reverse_complement
 from r2mae.genome.variants.files import (
     REASONS,
     Logs,
@@ -32,14 +27,13 @@ from r2mae.genome.variants.files import (
     open_variants,
     scores_of,
     substitutions,
-    text_file,
 )
 from r2mae.progress import counting_bar
 from r2mae.training.folder import RunFolder
 from r2mae.training.saving import load_model
 
 BLOCK = 4096
-"""Rows that are scored and saved, or positions that are written, at a time."""
+"""Rows that are scored at a time."""
 ROWS = 128
 """Windows of a forward pass."""
 
@@ -95,12 +89,8 @@ def window_start(positions: Numbers, sizes: Numbers, length: int) -> Numbers:
     return np.asarray(np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0)))
 
 
-def _open_run(
-    run: str | Path, data: str | None, device: str, batch_size: int
-) -> tuple[AlignmentStore, SiteLogs, dict[str, Any]]:
-    """Return a finished run's store or another, predictions there, and what they depend on."""
-    if batch_size < 2:
-        raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
+def _open_run(run: str | Path, data: str | None, device: str) -> tuple[AlignmentStore, SiteLogs]:
+    """Return a finished run's store or another, and predictions there."""
     folder, domain = RunFolder(run), get_domain("genome")
     if (found := folder.read_config().get("domain")) != domain.name:
         raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {domain.name}")
@@ -108,9 +98,7 @@ def _open_run(
     store = AlignmentStore(data or config.data.source)
     if data is None:
         folder.check_data(config.data.source, domain.fingerprint(config))
-    logs = site_scorer(store, model, config.data.window, rows=batch_size)
-    of_model, where = fingerprint(folder.weights, folder.model_file), next(model.parameters()).device.type
-    return store, logs, {"model": of_model, "store": store.fingerprint, "batch_size": batch_size, "device": where}
+    return store, site_scorer(store, model, config.data.window)
 
 
 def score_command(run: str, variants: str, output: str, **options: Any) -> None:
@@ -130,15 +118,13 @@ def score_variants(
     *,
     data: str | None = None,
     column: str = "score",
-    batch_size: int = ROWS,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Score a file of variants; memory does not grow with it, but for Parquet.
+    """Score a file of variants; memory does not grow with it.
 
-    The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
-    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes. If another process
-    writes this output, a UserError is raised.
+    The file is read once before any prediction, so that wrong rows cost no time. The output appears when all rows have
+    been scored. If another process writes it, a UserError is raised.
 
     For parameters see :class:`r2mae.genome.domain.ScoreVariants`; `progress` is called with the number of rows done and
     the total. Returns the number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have
@@ -149,78 +135,20 @@ def score_variants(
     check_output(output, source.kind)
     check_output_is_not_source(output, path)
     source.check_column(column)
-    store, logs, plan = _open_run(run, data, device, batch_size)
+    store, logs = _open_run(run, data, device)
     total = sum(len(block.rows) for block in source.blocks(BLOCK))
-    plan |= {"variants": fingerprint(path), "block": BLOCK}
     counts = np.zeros(len(REASONS), np.int64)
 
-    def scored(saved: IO[bytes]) -> Iterator[Scored]:
+    def scored() -> Iterator[Scored]:
         rows = 0
         for block in source.blocks(BLOCK):
-            found, place, size = substitutions(block.alleles, store), saved.tell(), 4 * len(block.alleles)
-            finished = saved.read(size)
-            if len(finished) < size:
-                finished = scores_of(found, logs).tobytes()
-                saved.truncate(place)
-                saved.write(finished)
-                os.fsync(saved.fileno())
-            yield block, np.frombuffer(finished, np.float32), found.reasons
+            found = substitutions(block.alleles, store)
+            yield block, scores_of(found, logs), found.reasons
             counts[:] += np.bincount(found.reasons, minlength=len(REASONS))
             rows += len(block.rows)
             if progress is not None:
                 progress(rows, total)
 
-    folder = output.with_name(f".{output.name}.scores")
     with exclusive(output):
-        if read_json(folder / "plan.json") != plan:  # of other variants, or another model
-            shutil.rmtree(folder, ignore_errors=True)
-            write_json(folder / "plan.json", plan)
-        with (folder / "scores").open("a+b", buffering=0) as saved:
-            saved.seek(0)
-            source.write(output, column, scored(saved))
-        shutil.rmtree(folder)
+        source.write(output, column, scored())
     return dict(zip(REASONS, counts.tolist(), strict=True))
-
-
-def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:
-    """Run ``r2mae logits``; options are those of :func:`write_logits`."""
-    with counting_bar("predicting") as progress:
-        count = write_logits(run, regions, output, progress=progress, **options)
-    print(f"log probabilities at {count:,} positions are in {output}")
-
-
-def write_logits(
-    run: str | Path,
-    regions: Sequence[str],
-    output: str | Path,
-    *,
-    data: str | None = None,
-    batch_size: int = ROWS,
-    device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
-) -> int:
-    """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
-
-    Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
-    add up to one. The number of positions is returned. For parameters see :class:`r2mae.genome.domain.Logits`, and
-    :func:`score_variants`.
-    """
-    output = Path(output).expanduser()
-    check_output(output, "tsv")
-    for region in regions:
-        check_output_is_not_source(output, Path(region).expanduser())
-    store, logs, _ = _open_run(run, data, device, batch_size)
-    intervals, done = read_regions(regions, store.layout), 0
-    with text_file(output) as write:
-        for contig, start, end in intervals.rows():
-            for first in range(start, end, BLOCK):
-                positions = np.arange(first, min(first + BLOCK, end))
-                contigs = np.full(len(positions), contig)
-                bases = [LETTERS[token] for token in store.reference_windows(contigs, positions, 1)[:, 0]]
-                table = pd.DataFrame({"chrom": store.contigs[contig], "pos": positions + 1, "ref": bases})
-                table[[*LETTERS[:GAP]]] = logs(contigs, positions)
-                write(table.to_csv(sep="\t", index=False, header=not done, float_format="%.6g"))
-                done += len(positions)
-                if progress is not None:
-                    progress(done, intervals.positions)
-    return done

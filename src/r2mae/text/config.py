@@ -208,12 +208,10 @@ class TextConfig(RunConfig):
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse `vocab_size` with another tokenizer, `glue_limit` without tasks, and a text column for plain text."""
         super().check_given(given)
-        if "vocab_size" in given and self.init is not None:
-            raise UserError(f"vocab_size {self.data.vocab_size} has no effect, as init brings its tokenizer: omit it")
-        if "vocab_size" in given and self.data.tokenizer is not None:
+        if "vocab_size" in given and (tokenizer := self.init or self.data.tokenizer) is not None:
             raise UserError(
-                f"vocab_size {self.data.vocab_size} is for a tokenizer that is trained, and tokenizer is "
-                f"{self.data.tokenizer}: give one of them (--tokenizer null has one trained)"
+                f"vocab_size {self.data.vocab_size} is for a tokenizer that is trained, and {tokenizer} has its own: "
+                "omit it (without init, --tokenizer null has one trained)"
             )
         if given.get("glue_limit") is not None and self.evaluation.idle:
             raise UserError("glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or omit it")
@@ -221,6 +219,12 @@ class TextConfig(RunConfig):
             from r2mae.text.documents import check_column
 
             check_column(self.data.source, self.data.text_column)
+
+    def with_measurement(self, **options: Any) -> "TextConfig":
+        """Return the configuration with other options; if any tasks of GLUE are given, only these are measured."""
+        if options.get("glue") or options.get("glue_probes"):
+            options = {"glue": (), "glue_probes": (), **options}
+        return super().with_measurement(**options)
 
     def measured_in_words(self) -> str:
         """Return a sentence on the number of held-out sequences if it is not the default."""

@@ -48,52 +48,29 @@ def task_names() -> tuple[str, ...]:
     return tuple(TASKS)
 
 
-@dataclass(frozen=True)
-class OfGlue:
-    """Options of evaluations on GLUE.
-
-    Parameters
-    ----------
-    folder : str, optional
-        The folder of GLUE; by default glue/ in the data folder.
-    glue_limit : int, optional
-        Most training examples of a task; by default as in the run.
-    """
-
-    folder: str | None = None
-    glue_limit: int | None = option(None, flag="limit")
-
-
-HiddenTokens = as_in_run(TextEvaluationConfig, "eval_sequences", base=OfGlue)
-"""Options of the default evaluation."""
-Reading = as_in_run(TextDataConfig, "text_column", "split")
-"""Options of reading other text."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class FineTuning(OfGlue):
-    """Options of fine-tuning on GLUE.
+class Glue:
+    """Options of evaluations on GLUE. Without tasks these are the run's.
 
     Parameters
     ----------
     glue : list of str
-        The tasks, such as sst2 qnli.
-    """
-
-    glue: tuple[str, ...] = option(flag="task", metavar="TASK", words=task_names)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probing(OfGlue):
-    """Options of linear probes on GLUE.
-
-    Parameters
-    ----------
+        Tasks to fine-tune on, such as sst2 qnli.
     glue_probes : list of str
-        The tasks, such as sst2 qnli.
+        Tasks for linear probes, such as sst2 qnli.
+    glue_limit : int, optional
+        Most training examples of a task; by default as in the run.
     """
 
-    glue_probes: tuple[str, ...] = option(flag="task", metavar="TASK", words=task_names)
+    glue: tuple[str, ...] = option((), flag="task", metavar="TASK", words=task_names)
+    glue_probes: tuple[str, ...] = option((), flag="probe", metavar="TASK", words=task_names)
+    glue_limit: int | None = option(None, flag="limit")
+
+
+HiddenTokens = as_in_run(TextEvaluationConfig, "eval_sequences")
+"""Options of the default evaluation."""
+Reading = as_in_run(TextDataConfig, "text_column", "split")
+"""Options of reading other text."""
 
 
 class TextDomain(Domain):
@@ -120,21 +97,14 @@ class TextDomain(Domain):
         evaluations=(
             Evaluation(
                 "fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation), "
-                "rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours; "
-                "finished fine-tunings are saved in RUN/evaluation.json and not repeated",
-                options=FineTuning,
-                examples=("runs/text glue --task sst2 qnli --limit 2000",),
+                "rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours; finished "
+                "fine-tunings are saved in RUN/evaluation.json and not repeated. On those of --probe, linear probes of "
+                "frozen features: logistic regression on the mean of the last hidden states (of two sentences both "
+                "means, their product and absolute difference)",
+                options=Glue,
+                examples=("runs/text glue --task sst2 qnli --limit 2000", "runs/text glue --probe sst2 qnli"),
                 name="glue",
-                fixed={"curve": False, "glue_probes": ()},
-                own_data=True,
-            ),
-            Evaluation(
-                "linear probes of frozen features on the tasks of --task: logistic regression on the mean of the last "
-                "hidden states (of two sentences both means, their product and absolute difference)",
-                options=Probing,
-                examples=("runs/text glue-probe --task sst2 qnli",),
-                name="glue-probe",
-                fixed={"curve": False, "glue": ()},
+                fixed={"curve": False},
                 own_data=True,
             ),
         ),
@@ -253,7 +223,10 @@ class TextDomain(Domain):
         from r2mae.text.evaluate import evaluate
 
         measured = {name: options.pop(name) for name in config.measured_fields if name in options}
-        return evaluate(config.with_measurement(**measured), task, model, data, **options)
+        config = config.with_measurement(**measured)
+        if data is None and not (config.evaluation.glue or config.evaluation.glue_probes):
+            raise UserError("the run names no tasks of GLUE: name them, --task sst2 qnli or --probe sst2 qnli")
+        return evaluate(config, task, model, data, **options)
 
     def item_metrics(self, config: TextConfig) -> tuple[str, ...]:
         """Return loss and accuracy, whose items are held-out sequences."""

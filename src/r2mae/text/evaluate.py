@@ -57,7 +57,6 @@ def evaluate(
     data: TextData | None,
     *,
     curve: bool = True,
-    folder: str | Path | None = None,
     progress: Progress | None = None,
     items: ItemRecorder | None = None,
     **recipe: Any,
@@ -71,8 +70,6 @@ def evaluate(
         data, only GLUE is.
     curve : bool
         Measure loss and accuracy by mask ratio, if documents are held out.
-    folder : path, optional
-        The folder of GLUE; by default ``glue`` in the data folder.
     progress : callable, optional
         Counts held-out sequences, then the sentences of each probe, then the steps of each task.
     items : ItemRecorder, optional
@@ -95,7 +92,7 @@ def evaluate(
         for title, values in zip(("loss", "accuracy"), curves, strict=True):
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
-    where = data_root() / "glue" if folder is None else folder
+    where = data_root() / "glue"
     common: dict[str, Any] = {"limit": chosen.glue_limit, "length": min(LENGTH, config.data.sequence_length)}
     for mean, names in (("glue_probe", chosen.glue_probes), ("glue", chosen.glue)):
         main = []

@@ -176,7 +176,7 @@ def find_glue(task: GlueTask, folder: str | Path) -> tuple[Path, Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(
-            f"{folder} is not a folder: put GLUE there, or set R2MAE_DATA (evaluate: --folder) to one that holds "
+            f"{folder} is not a folder: put GLUE there, or set R2MAE_DATA to a folder that holds "
             f"glue/{task.title}/{_TRAIN[0]}"
         )
     inner = {place.name.lower().replace("-", ""): place for place in sorted(folder.iterdir()) if place.is_dir()}

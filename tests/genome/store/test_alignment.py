@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, export_zarr
 from r2mae.genome.store import alignment
-from r2mae.genome.store.tokens import UNKNOWN, reverse_complement
+from r2mae.genome.store.tokens import UNKNOWN
 
 
 def expected(store: AlignmentStore, contig: int, start: int, length: int) -> np.ndarray:
@@ -44,15 +44,6 @@ def test_windows_anywhere(store: AlignmentStore, places: list[tuple[int, int]], 
         whole = expected(store, contig, start, length)
         assert (mask == (whole[:, 0] >= 0x80)).all()
         assert (window == whole & 0x7F).all()
-
-
-def test_a_window_by_name(store: AlignmentStore) -> None:
-    name = store.contigs[1]
-    window = store.window(name, -3, 20)
-    assert (window == expected(store, 1, -3, 20) & 0x7F).all()
-    assert (store.window(name, -3, 20, strand="-") == reverse_complement(window[None])[0]).all()
-    with pytest.raises(UserError, match="unknown contig 'chr9'"):
-        store.window("chr9", 0, 5)
 
 
 def test_contigs_that_are_not_there(store: AlignmentStore) -> None:
@@ -173,9 +164,3 @@ def test_more_contigs_than_a_process_may_map(store: AlignmentStore, monkeypatch:
     both = opened.windows(np.array([0, 1, 0]), np.array([0, 0, 0]), 5)
     assert (both[0] == both[2]).all()
     assert opened.mapped.cache_info().currsize == 1
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_words_that_mean_nothing(store: AlignmentStore) -> None:
-    with pytest.raises(UserError, match="unknown strand"):
-        store.window(store.contigs[0], 0, 5, strand="*")  # type: ignore[arg-type]

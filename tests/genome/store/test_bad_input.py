@@ -148,6 +148,7 @@ def test_other_files(refused: Refused) -> None:
     Path("a.maf").write_text(f"{HEAD}a\n{ROW}")
     Path("a.fa").write_text(">ref\nAC\n")
     refused("build a.maf a.fa -o store", "a.fa: is fasta, and a.maf is maf")
+    refused("build a.fa a.fa -o store", "a.fa: a store is built of one FASTA alignment or zarr group: write several")
     refused("build a.maf -o text", "text: exists and is no alignment store")
     refused("build a.maf -o store --contig x", "--contig names the contig of a FASTA alignment")
     refused("build -o store", "the following arguments are required: IN")

@@ -9,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from genome.alignments import shrink, tokens_in, tokens_of
-from r2mae.errors import UserError
 from r2mae.genome import build_store
 from r2mae.genome.store.readers import read_fasta
 
@@ -57,17 +56,6 @@ def test_a_store_equals_its_source(rows: list[str], width: int, zipped: bool, bl
         assert (tokens_in(store) == tokens_of(expected)).all()
         assert store.layout.counts["inserted_columns"] == rows[0].count("-")
         store.verify()
-
-
-def test_files_are_contigs(tmp_path: Path) -> None:
-    (tmp_path / "chr1.fa").write_text(">ref\nACGT\n>x\nAC-T\n")
-    (tmp_path / "chr2.aligned.fa.gz").write_bytes(gzip.compress(b">ref\nGG\n>y\nGT\n>x\nCC\n"))
-    files = [tmp_path / "chr1.fa", tmp_path / "chr2.aligned.fa.gz"]
-    store = build_store(files, tmp_path / "store")
-    assert (store.contigs, store.species, store.lengths.tolist()) == (("chr1", "chr2"), ("ref", "x", "y"), [4, 2])
-    assert (tokens_in(store) == tokens_of(list(zip("ACGTGG", "AC-TCC", "NNNNGT", strict=True)))).all()
-    with pytest.raises(UserError, match="--contig names the contig of one FASTA file"):
-        build_store(files, tmp_path / "other", contig="chr9")
 
 
 def test_the_contig_is_named_by_whoever_knows(tmp_path: Path) -> None:

@@ -25,14 +25,14 @@ def counted(builder, *values):
     finish(builder, *values)
     done.append(1)
 build._Builder.finish = counted
-build_store(source.split(","), out, reference=reference)
+build_store(source, out, reference=reference)
 print(len(done))
 """
 
 
-def run(at: int, sources: list[Path], reference: Path, out: Path) -> tuple[int, str]:
+def run(at: int, source: Path, reference: Path, out: Path) -> tuple[int, str]:
     """Build in a process of its own, which is killed after so many contigs; returns its exit code and their number."""
-    words = [str(at), ",".join(map(str, sources)), str(reference), str(out)]
+    words = [str(at), str(source), str(reference), str(out)]
     done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode, done.stdout.strip()
@@ -52,29 +52,27 @@ def maf(tmp_path: Path) -> Path:
     return tmp_path / "a.maf"
 
 
-@pytest.fixture
-def sources(request: pytest.FixtureRequest, maf: Path, tmp_path: Path) -> list[Path]:
-    """Four contigs of a kind of alignment, the reference of which is at hand."""
-    if request.param == "maf":
-        return [maf]
-    rows = {f"c{number}": "ACgt-N" * (number + 5) for number in range(4)}
-    for name, row in rows.items():
-        (tmp_path / f"{name}.fa").write_text(f">ref\n{row}\n>x\n{row[::-1]}\n")
-    (tmp_path / "ref.fa").write_text("".join(f">{name}\n{row.replace('-', '')}\n" for name, row in rows.items()))
-    return [tmp_path / f"{name}.fa" for name in rows]
+@pytest.mark.slow
+def test_killed_in_the_middle(maf: Path, tmp_path: Path) -> None:
+    reference, out = tmp_path / "ref.fa", tmp_path / "store"
+    assert run(99, maf, reference, tmp_path / "undisturbed") == (0, "4")
+    for at in (2, 1):  # counted from where the build resumes
+        assert run(at, maf, reference, out)[0] == -signal.SIGKILL
+        assert not out.exists()
+    assert run(99, maf, reference, out) == (0, "1")
+    assert contents(out) == contents(tmp_path / "undisturbed")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".store")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sources", ["maf", "fasta"], indirect=True)
-def test_killed_in_the_middle(sources: list[Path], tmp_path: Path) -> None:
-    reference, out = tmp_path / "ref.fa", tmp_path / "store"
-    assert run(99, sources, reference, tmp_path / "undisturbed") == (0, "4")
-    for at in (2, 1):  # counted from where the build resumes
-        assert run(at, sources, reference, out)[0] == -signal.SIGKILL
-        assert not out.exists()
-    assert run(99, sources, reference, out) == (0, "1")
-    assert contents(out) == contents(tmp_path / "undisturbed")
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".store")]
+def test_killed_before_the_contig_of_a_fasta_is_finished(tmp_path: Path) -> None:
+    (tmp_path / "a.fa").write_text(">c\nACgt-NACgt-N\n>x\nN-tgCAN-tgCA\n")
+    (tmp_path / "ref.fa").write_text(">c\nACgtNACgtN\n")
+    words = tmp_path / "a.fa", tmp_path / "ref.fa"
+    assert run(99, *words, tmp_path / "undisturbed") == (0, "1")
+    assert run(0, *words, tmp_path / "store")[0] == -signal.SIGKILL
+    assert run(99, *words, tmp_path / "store") == (0, "1")
+    assert contents(tmp_path / "store") == contents(tmp_path / "undisturbed")
 
 
 def test_a_finished_store_is_not_made_again(maf: Path) -> None:

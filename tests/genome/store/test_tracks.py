@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from genome.alignments import maf_of
 from r2mae.errors import UserError
 from r2mae.files import exclusive
 from r2mae.genome import AlignmentStore, add_track, build_store
@@ -17,9 +18,8 @@ from r2mae.genome.store import tracks
 
 @pytest.fixture
 def store(tmp_path: Path) -> AlignmentStore:
-    for name, letters in (("chr1", "ACGTACGTAC"), ("chr2", "ACGTA")):
-        (tmp_path / f"{name}.fa").write_text(f">ref\n{letters}\n")
-    return build_store([tmp_path / "chr1.fa", tmp_path / "chr2.fa"], tmp_path / "store")
+    (tmp_path / "a.maf").write_text(maf_of({"chr1": {"ref": "ACGTACGTAC"}, "chr2": {"ref": "ACGTA"}}))
+    return build_store(tmp_path / "a.maf", tmp_path / "store")
 
 
 def test_bedgraph(store: AlignmentStore, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from genome.alignments import maf_of
 from genome.store.test_intervals import positions
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, GenomeConfig, batches, build_store
@@ -20,9 +21,9 @@ from r2mae.genome.store.intervals import POSITION, SHIFT, Intervals, window_star
 def store(tmp_path: Path) -> AlignmentStore:
     """Two contigs of 200 and 60 positions; in the first, 40 to 79 are unknown."""
     row = "ACGT" * 10 + "N" * 40 + "ACGT" * 30
-    for name, letters in (("chr1", row), ("chr2", "A" * 60)):
-        (tmp_path / f"{name}.fa").write_text(f">ref\n{letters}\n>x\n{letters}\n")
-    return build_store([tmp_path / "chr1.fa", tmp_path / "chr2.fa"], tmp_path / "store")
+    contigs = {"chr1": row, "chr2": "A" * 60}
+    (tmp_path / "a.maf").write_text(maf_of({name: {"ref": letters, "x": letters} for name, letters in contigs.items()}))
+    return build_store(tmp_path / "a.maf", tmp_path / "store")
 
 
 def divide(store: AlignmentStore, window: int, **regions: Any) -> Parts:
@@ -94,27 +95,30 @@ def test_windows_of_a_part(
                 expected.append((contig, first))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "_STEP", step)
+        patch.setattr(intervals, "_MOST_UNKNOWN", most)
         if not expected:
             with pytest.raises(UserError, match="no window of"):
-                window_starts(store, part, length, stride, most_unknown=most)
+                window_starts(store, part, length, stride)
             return
-        starts, _ = window_starts(store, part, length, stride, most_unknown=most)
+        starts, _ = window_starts(store, part, length, stride)
     assert list(zip((starts >> SHIFT).tolist(), (starts & POSITION).tolist(), strict=True)) == expected
 
 
-def test_windows_that_fit_nowhere(store: AlignmentStore) -> None:
+def test_windows_that_fit_nowhere(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Intervals.everywhere(store.layout)
     with pytest.raises(UserError, match="no window of 201 fits the part: its intervals are shorter"):
         window_starts(store, whole, 201, 1)
     with pytest.raises(UserError, match="all have too many unknown bases"):
-        window_starts(store, Intervals.of([(0, 40, 60)]), 10, 1, most_unknown=0)
-    assert window_starts(store, whole, 100, 50, most_unknown=0.3)[1] == 1
+        window_starts(store, Intervals.of([(0, 40, 60)]), 10, 1)
+    monkeypatch.setattr(intervals, "_MOST_UNKNOWN", 0.3)
+    assert window_starts(store, whole, 100, 50)[1] == 1
 
 
 def test_starts_that_the_memory_does_not_hold(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Intervals.everywhere(store.layout)
-    count = len(window_starts(store, whole, 10, 1, most_unknown=1.0)[0])
+    monkeypatch.setattr(intervals, "_MOST_UNKNOWN", 1.0)
+    count = len(window_starts(store, whole, 10, 1)[0])
     monkeypatch.setattr("r2mae.cores.available_memory", lambda: 24 * count - 1)
     with pytest.raises(UserError, match=rf"^{count:,} windows take .* GB are free: give a larger --stride$"):
         window_starts(store, whole, 10, 1)
-    assert len(window_starts(store, whole, 10, 2, most_unknown=1.0)[0]) < count
+    assert len(window_starts(store, whole, 10, 2)[0]) < count

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from genome.alignments import maf_of
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.tokens import MASK
@@ -25,13 +26,10 @@ def letters(contig: str) -> str:
 
 
 def build(folder: Path, rows: dict[str, list[str]], name: str = "store") -> AlignmentStore:
-    """Build a store of FASTA alignments, one for each contig."""
-    paths = []
-    for contig, texts in rows.items():
-        path = folder / f"{contig}.fa"
-        path.write_text("".join(f">s{number}\n{text}\n" for number, text in enumerate(texts)))
-        paths.append(path)
-    return build_store(paths, folder / name)
+    """Build a store of aligned rows of each contig."""
+    named = {contig: {f"s{number}": text for number, text in enumerate(texts)} for contig, texts in rows.items()}
+    (folder / "a.maf").write_text(maf_of(named))
+    return build_store(folder / "a.maf", folder / name)
 
 
 def alignment(contig: str) -> list[str]:

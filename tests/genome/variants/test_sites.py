@@ -13,7 +13,7 @@ from genome.variants.conftest import PREDICT, SIZES, WINDOW, alignment, build, l
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.score import scores_of, site_scorer, window_start
-from r2mae.genome.store.tokens import MASK
+from r2mae.genome.store.tokens import MASK, reverse_complement
 from r2mae.genome.variants.files import substitutions
 from r2mae.training.validation import evaluating
 
@@ -60,8 +60,8 @@ def test_one_strand_counts_as_much_as_the_other(small: AlignmentStore) -> None:
             place = position if strand == "+" else 89 - position
             start = min(max(place - WINDOW // 2, 0), 90 - WINDOW)
             first = start if strand == "+" else 90 - start - WINDOW
-            window = small.window("chr1", first, WINDOW, strand=strand)  # type: ignore[arg-type]
-            tokens = torch.from_numpy(window.copy())[None].long()
+            window = small.windows(np.array([0]), np.array([first]), WINDOW)
+            tokens = torch.from_numpy(window if strand == "+" else reverse_complement(window)).long()
             tokens[0, place - start, 0] = MASK
             logits, _ = PREDICT(tokens[:, :, 0], tokens[:, :, 1:], torch.tensor([[place - start]]))
             logs = logits[0, 0].log_softmax(-1)

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 
 from r2mae.errors import UserError, reading, unknown
 from r2mae.files import read_json
-from r2mae.genome.store.tokens import SOFT, TOKEN, UNKNOWN, reverse_complement
+from r2mae.genome.store.tokens import SOFT, TOKEN, UNKNOWN
 
 META, REFERENCE, TRACKS = "meta.json", "reference.npy", "tracks"
 FORMAT = 2
@@ -188,15 +188,6 @@ class AlignmentStore:
         found[:, :, 0] &= TOKEN
         self._check_alphabet(found)
         return found, soft
-
-    def window(
-        self, contig: str, start: int, length: int, *, strand: Literal["+", "-"] = "+"
-    ) -> UInt8[np.ndarray, "length species"]:
-        """Return a single window, by the contig's name; on strand "-" as its reverse complement."""
-        if strand not in ("+", "-"):
-            raise unknown("strand", strand, ("+", "-"))
-        found = self.windows(np.array([self.layout.number(contig)]), np.array([start]), length)
-        return np.asarray((found if strand == "+" else reverse_complement(found))[0])
 
     def reference_windows(self, contigs: Numbers, starts: Numbers, length: int) -> UInt8[np.ndarray, "batch length"]:
         """Return windows of the reference alone, without the soft-mask bit, padded likewise."""

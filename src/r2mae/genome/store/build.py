@@ -25,7 +25,7 @@ from r2mae.genome.store.alignment import (
     digest_of,
     read_layout,
 )
-from r2mae.genome.store.readers import CHUNK, Build, FastaFiles, MafFiles, Placed, Progress, kind_of, read_reference
+from r2mae.genome.store.readers import CHUNK, Build, FastaFile, MafFiles, Placed, Progress, kind_of, read_reference
 from r2mae.genome.store.sources import allocate, name_of, table_lines
 from r2mae.genome.store.tokens import LETTERS, SOFT, TOKEN, UNKNOWN
 from r2mae.genome.store.tracks import add_track
@@ -41,8 +41,8 @@ _NOTES = {
     "second_rows": "second rows of a species in a block were omitted",
     "without_reference": "blocks without the reference were omitted",
 }
-Source = MafFiles | FastaFiles | ZarrGroup
-_SOURCES: dict[str, type[Source]] = {"maf": MafFiles, "fasta": FastaFiles, "zarr": ZarrGroup}
+Source = MafFiles | FastaFile | ZarrGroup
+_SOURCES: dict[str, type[Source]] = {"maf": MafFiles, "fasta": FastaFile, "zarr": ZarrGroup}
 
 
 def build_store(
@@ -109,8 +109,10 @@ def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
     for file, other in zip(files[1:], others, strict=True):
         if other != kind:
             raise UserError(f"{file}: is {other}, and {files[0]} is {kind}: a store is built of one kind")
-    if kind == "zarr" and others:
-        raise UserError("a store is built of one zarr group")
+    if kind != "maf" and others:
+        raise UserError(
+            f"{files[1]}: a store is built of one FASTA alignment or zarr group: write several contigs as MAF"
+        )
     if contig is not None and kind != "fasta":
         raise UserError(f"--contig names the contig of a FASTA alignment; {files[0]} names its own: omit it")
     return kind
@@ -226,7 +228,7 @@ class _Builder:
 
 
 def build(**options: Any) -> None:
-    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.domain.Build`."""
+    """Make a store of MAF, a reference-aligned FASTA, or a zarr group; see :class:`r2mae.genome.domain.Build`."""
     bars: dict[str, Callable[[int, int], None]] = {}
     with ExitStack() as stack:
 

@@ -22,6 +22,7 @@ POSITION = (1 << SHIFT) - 1
 
 _STEP = 1 << 22  # positions of the reference that are read at a time
 _BYTES = 24  # of a window: its start, its place in the order of an epoch, and the random word that orders it
+_MOST_UNKNOWN = 0.5  # of the positions of a window, which needs a base that can be hidden
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
 
@@ -156,12 +157,12 @@ def _some(names: Sequence[str]) -> str:
 
 
 def window_starts(
-    store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
+    store: AlignmentStore, part: Intervals, length: int, stride: int
 ) -> tuple[Int64[np.ndarray, " windows"], int]:
     """List the windows that are completely within a part, a start every `stride` positions.
 
-    Each start is contig x 2^40 + position. Windows are omitted, and counted, in which the reference is unknown at a
-    larger fraction than `most_unknown`. A UserError is raised if no window fits, or if the free memory does not hold
+    Each start is contig x 2^40 + position. Windows are omitted, and counted, in which the reference is unknown at
+    more than half of the positions. A UserError is raised if no window fits, or if the free memory does not hold
     the starts.
     """
     seen = sum(max((end - start - length) // stride + 1, 0) for _, start, end in part.rows())
@@ -175,7 +176,7 @@ def window_starts(
             bases = store.reference[offset + first : offset + first + (count - 1) * stride + length] & TOKEN
             total = np.cumsum(np.append(0, bases == UNKNOWN))
             places = np.arange(count) * stride
-            is_kept = total[places + length] - total[places] <= most_unknown * length
+            is_kept = total[places + length] - total[places] <= _MOST_UNKNOWN * length
             some = (contig << SHIFT) + first + places[is_kept]
             starts[kept : kept + len(some)] = some
             kept += len(some)

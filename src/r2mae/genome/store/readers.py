@@ -22,7 +22,6 @@ CHUNK = 1 << 16
 """Columns that are turned at a time."""
 
 _SPREAD = 1_000  # most positions of all contigs for each byte that the files hold
-_ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
 _SPACE = (b"", b" ", b"\t", b"\r")
 _DELETED = b"C"  # status of an e row: before and after the block, the sequence of that species is contiguous
@@ -293,65 +292,36 @@ def read_rows(path: Path, spool: Path) -> dict[str, UInt8[np.ndarray, " columns"
     return dict(zip(names, np.memmap(spool, np.uint8, "r", shape=(len(names), columns)), strict=True))
 
 
-class FastaFiles:
-    """FASTA files whose rows are aligned to the first; each file is a contig. Columns where it has a gap are omitted.
+class FastaFile:
+    """A FASTA whose rows are aligned to the first. Columns where it has a gap are omitted.
 
-    A species without a row in a file is unknown there. The contig of a single file is called by the given name, or as
-    the only record of the reference's own FASTA, or as the first row. Several files are contigs of their names.
+    The contig is called by the given name, or as the only record of the reference's own FASTA, or as the first row.
     """
 
     def __init__(self, build: Build) -> None:
-        self.files, self._progress = build.files, build.progress
-        self._rows = [read_rows(file, build.folder / f"{number}.rows") for number, file in enumerate(self.files)]
-        names = list(dict.fromkeys(name for rows in self._rows for name in rows))
-        species = choose_species(names, build.species)
-        self._kept = []
-        for rows, file in zip(self._rows, self.files, strict=True):
-            if (first := next(iter(rows))) != names[0]:
-                raise UserError(
-                    f"{file}: the first row is {first!r}, and {names[0]!r} in {self.files[0]}: all files begin with "
-                    "the row of one reference"
-                )
-            self._kept.append((rows[first] & TOKEN) != GAP)
-            if not self._kept[-1].any():
-                raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
-        self.layout = Layout(species, _contigs(build, names[0]), tuple(int(kept.sum()) for kept in self._kept))
-        columns = sum(map(len, self._kept))
-        self.counts = {"inserted_columns": columns - self.layout.positions}
-
-    def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
-        """Yield the columns of the files, some at a time, and the number of each contig that is complete."""
-        for number, (rows, kept) in enumerate(zip(self._rows, self._kept, strict=True)):
-            if number in skipped:
-                continue
-            done, absent = 0, np.full(len(kept), UNKNOWN, np.uint8)
-            for first in range(0, len(kept), CHUNK):
-                part = slice(first, first + CHUNK)
-                block = np.stack([rows.get(name, absent)[part][kept[part]] for name in self.layout.species], 1)
-                block[:, 1:] &= TOKEN
-                yield Placed(number, done, block, str(self.files[number]))
-                done += len(block)
-                self._progress("turning rows into columns", (number + first / len(kept)) / len(self.files))
-            yield number
-
-
-def _contigs(build: Build, first: str) -> tuple[str, ...]:
-    """Return the contigs of files; `first` is the name of the first row."""
-    if len(build.files) == 1:
+        (self.file,), self._progress = build.files, build.progress
+        self._rows = read_rows(self.file, build.folder / "alignment.rows")
+        first = next(iter(self._rows))
+        self._kept = (self._rows[first] & TOKEN) != GAP
+        if not self._kept.any():
+            raise UserError(f"{self.file}: the first row, which is the reference, has gaps alone")
         alone = build.reference if build.contig is None else None
         names = [name for _, name, _ in read_fasta(alone)] if alone is not None else []
-        return (build.contig or (names[0] if len(names) == 1 else first),)
-    if build.contig is not None:
-        raise UserError("--contig names the contig of one FASTA file; several are named after their files")
-    found: list[str] = []
-    for file in build.files:
-        name = file.name
-        while name.lower().endswith(_ENDINGS):
-            name = name[: name.rindex(".")]
-        if name in found:
-            raise UserError(f"two files are called {name}: a FASTA file is a contig, named after the file")
-        found.append(name)
-    return tuple(found)
+        contig = build.contig or (names[0] if len(names) == 1 else first)
+        self.layout = Layout(choose_species([*self._rows], build.species), (contig,), (int(self._kept.sum()),))
+        self.counts = {"inserted_columns": len(self._kept) - self.layout.positions}
+
+    def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
+        """Yield the columns, some at a time, and the number of the contig when it is complete."""
+        done = 0
+        for first in range(0, 0 if skipped else len(self._kept), CHUNK):
+            part = slice(first, first + CHUNK)
+            block = np.stack([self._rows[name][part][self._kept[part]] for name in self.layout.species], 1)
+            block[:, 1:] &= TOKEN
+            yield Placed(0, done, block, str(self.file))
+            done += len(block)
+            self._progress("turning rows into columns", first / len(self._kept))
+        yield 0
 
 
 def read_reference(path: Path, layout: Layout, out: Path) -> UInt8[np.ndarray, " positions"]:
