@@ -105,7 +105,7 @@ def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evic
     torch.set_num_threads(1)
     evict(path)
     began = time.perf_counter()
-    table = load_cells(path, backed=True, columns=("donor",))
+    table = load_cells(path, backed=True)
     cells, opening = CellBatches(table), time.perf_counter() - began
     path = path if table.counts.places is None else table.counts.places[0][0]  # of a compressed file, its copy
     evict(path)

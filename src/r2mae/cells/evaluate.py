@@ -16,7 +16,7 @@ from torch import Tensor
 
 from r2mae.cells.batches import embed_rows
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.donors import ProbeCells, probe_cells, refuse_without_probes
+from r2mae.cells.donors import ProbeCells, check_probes
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.environment import sum_dtype
@@ -152,8 +152,7 @@ def evaluate_embedding(
         If the embedding does not have one row per cell of the table, or has values that are not finite, or no column
         can be predicted; see also :func:`r2mae.cells.donors.split_donors`.
     """
-    probes, notes = probe_cells(table, config)
-    refuse_without_probes(table, config, probes, notes)
+    probes, _ = check_probes(table, config)
     sample, wanted = embedded_rows(table, config, probes)
     features = _checked_features(table, embedding, wanted)
     predictions = [

@@ -15,7 +15,6 @@ grows. At x = 0 only −θ·log(1 + e^d) remains, and most counts of single cell
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -40,10 +39,13 @@ _PAPER_WIDTH = 2000
 _LARGE = 1e3  # above this, differences of log Γ lose digits, and Stirling's series is accurate
 
 
-class CountModel(nn.Module, ABC):
+class CountModel(nn.Module):
     """A model of counts for :class:`GeneTask`: it makes a representation, and from it logits over the genes.
 
-    The number of genes and of batches is the number of their names.
+    The number of genes and of batches is the number of their names. ``encode(log_counts, batch, columns=None)`` returns
+    the representation, and the forward pass, which also takes `decoder_batch`, the logits and the representation. With
+    :attr:`GeneTask.mask_input` both also take `hidden`. :class:`r2mae.cells.models.mlp.CountAutoencoder` says what
+    these are.
     """
 
     gene_names: tuple[str, ...] = ()  # genes of the training data
@@ -52,29 +54,7 @@ class CountModel(nn.Module, ABC):
     batch_rows: ClassVar[tuple[str, ...]] = ()  # and for each batch, if there are several: encoder's, then decoder's
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
-
-    @abstractmethod
-    def encode(
-        self,
-        log_counts: Float[Tensor, "cells columns"],
-        batch: Int64[Tensor, " cells"],
-        columns: Int64[Tensor, " columns"] | None = None,
-    ) -> Float[Tensor, "cells latent"]:
-        """Return the representation.
-
-        `log_counts` is log(1 + count) of the genes with the indices `columns` (default all); all other genes are zero.
-        With :attr:`GeneTask.mask_input` this method and `forward` also take the argument `hidden`.
-        """
-
-    @abstractmethod
-    def forward(
-        self,
-        log_counts: Float[Tensor, "cells columns"],
-        batch: Int64[Tensor, " cells"],
-        columns: Int64[Tensor, " columns"] | None = None,
-        decoder_batch: Int64[Tensor, " cells"] | None = None,
-    ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
-        """Return the logits and the representation; the decoder may be given another batch than the encoder."""
+    encode: Callable[..., Tensor]
 
 
 @torch.no_grad()
@@ -266,8 +246,7 @@ class GeneTask(Task[Any, "CountModel"]):
     ) -> Float[Tensor, "cells width"]:
         """Return the representation of unmasked cells; `hidden` are indices of genes that were not measured."""
         mask_argument = {"hidden": hidden} if self.mask_input and hidden is not None else {}
-        encode: Callable[..., Tensor] = model.encode
-        return encode(dense(batch, self.genes).log1p_(), batch["batch"], **mask_argument)
+        return model.encode(dense(batch, self.genes).log1p_(), batch["batch"], **mask_argument)
 
     @torch.no_grad()
     def expected(

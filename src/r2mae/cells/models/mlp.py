@@ -107,8 +107,9 @@ class CountAutoencoder(CountModel):
         columns: Int64[Tensor, " columns"] | None = None,
         hidden: Hidden | None = None,
     ) -> Float[Tensor, "cells latent"]:
-        """Return the representation; see :meth:`r2mae.cells.task.CountModel.encode`.
+        """Return the representation.
 
+        `log_counts` is log(1 + count) of the genes with the indices `columns` (default all); all other genes are zero.
         `hidden` gives the indices of the genes that all cells hide, or a row of the mask for each cell; by default
         nothing is hidden. Only a model with `mask_input` takes it.
         """
