@@ -296,7 +296,6 @@ def load_cells(
     batch_key: str | None = None,
     n_top_genes: int | None = None,
     min_genes: int = 0,
-    backed: bool | None = None,
     genes: Sequence[str] | None = None,
     batches: tuple[str, ...] | None = None,
     transform_batch: str | None = None,
@@ -319,8 +318,6 @@ def load_cells(
         Use this many highly variable genes; see :func:`r2mae.cells.counts.highly_variable_genes`.
     min_genes : int
         Leave out cells that express fewer of the (chosen) genes.
-    backed : bool, optional
-        True: leave counts on disk; False: read them into memory.
     genes : sequence of str, optional
         Map the cells onto these genes, those of a model, by name; missing genes are hidden, that is zero, and others
         ignored. All cells are kept then.
@@ -344,7 +341,7 @@ def load_cells(
         else:
             (indices, more), names, min_genes = _map_genes(raw, genes), tuple(genes), 0
         entries = int(cells_of_gene[indices[indices >= 0]].sum())
-        counts, kept, still_more = _take(raw, indices, min_genes, entries, backed)
+        counts, kept, still_more = _take(raw, indices, min_genes, entries)
         if min_genes and len(kept) < 2:
             raise UserError(
                 f"{raw.name}: {cells_in_words(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer"
@@ -446,12 +443,11 @@ def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, 
 
 
 def _take(
-    source: Source, columns: Int64[np.ndarray, " genes"], min_genes: int, entries: int, backed: bool | None
+    source: Source, columns: Int64[np.ndarray, " genes"], min_genes: int, entries: int
 ) -> tuple[Counts, Rows, tuple[str, ...]]:
     """Prepare the chosen counts for reading batches: in memory, mapped from their file, or from a copy of it."""
     matrix = source.matrix
-    on_disk = entries * ENTRY > memory_limit() if backed is None else backed
-    if not on_disk or not isinstance(matrix, Stored):
+    if entries * ENTRY <= memory_limit() or not isinstance(matrix, Stored):
         return *packed(matrix, columns, min_genes, entries), ()
     cells, genes = matrix.shape
     everything = np.array_equal(columns, np.arange(genes)) and entries == matrix.indptr[-1]

@@ -54,8 +54,6 @@ class MaskCollator:
         Seed of ratios and masks.
     corruption : {"80-10-10", "mask"}
         The replacement of a hidden token; see :class:`~r2mae.text.task.TokenTask`.
-    pad_to_multiple_of : int, optional
-        As in the stock collators.
 
     Raises
     ------
@@ -70,7 +68,6 @@ class MaskCollator:
         *,
         seed: int = 0,
         corruption: Corruption = "80-10-10",
-        pad_to_multiple_of: int | None = None,
     ) -> None:
         try:
             self.ratio = as_ratio(ratio)
@@ -96,7 +93,6 @@ class MaskCollator:
                 )
         self.tokenizer, self.seed = tokenizer, seed
         self.corruption: Corruption = corruption
-        self.pad_to_multiple_of = pad_to_multiple_of
         self._special = torch.tensor(sorted({int(one) for one in tokenizer.all_special_ids}))
         self._ordinary = torch.from_numpy(np.setdiff1d(np.arange(len(tokenizer)), self._special.numpy()))
         # Shared with all workers, also persistent ones: epoch; whether it was set; digest of the first batch; whether
@@ -157,7 +153,7 @@ class MaskCollator:
                 )
             row.update({name: value.tolist() for name, value in row.items() if isinstance(value, Tensor | np.ndarray)})
         padded = pad_without_fast_tokenizer_warning(  # type: ignore[no-untyped-call]
-            self.tokenizer, rows, return_tensors="pt", pad_to_multiple_of=self.pad_to_multiple_of
+            self.tokenizer, rows, return_tensors="pt"
         )
         return {**padded, "input_ids": padded["input_ids"].long()}
 
