@@ -105,7 +105,7 @@ def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evic
     torch.set_num_threads(1)
     evict(path)
     began = time.perf_counter()
-    table = load_cells(path, backed=True, columns=("donor",))
+    table = load_cells(path)
     cells, opening = CellBatches(table), time.perf_counter() - began
     path = path if table.counts.places is None else table.counts.places[0][0]  # of a compressed file, its copy
     evict(path)
@@ -161,7 +161,7 @@ def train(path: Path, batch_size: int, workers: int, batches: int | None) -> Pas
         epochs=1,
         save_every=10**6,
     )
-    table = load_cells(path, backed=True)
+    table = load_cells(path)
     data, opening, watch = split_data(table, config), time.perf_counter() - began, Watch()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -178,7 +178,10 @@ def alone(job: Any, *arguments: Any, **options: Any) -> Pass:
 
 
 def _fork() -> None:
+    from r2mae.cells import table
+
     set_start_method("fork", force=True)
+    table.ENTRY = 1 << 40  # counts stay on disk
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -27,8 +27,7 @@ def make_cells(cells: int = 30, genes: int = 12, **changes: float) -> anndata.An
 
 
 def write_cells(adata: anndata.AnnData, path: Path, **options: object) -> Path:
-    """Write .h5ad or .zarr, by the name."""
-    adata.write_zarr(path) if path.suffix == ".zarr" else adata.write_h5ad(path, **options)
+    adata.write_h5ad(path, **options)
     return path
 
 

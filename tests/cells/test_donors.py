@@ -210,8 +210,8 @@ def test_mistakes_are_found_before_training(
 
 
 def test_without_probes_nothing_is_checked(obs: pd.DataFrame) -> None:
-    assert check_probes(make_table(obs), CellsConfig.make(data="x", donor_key="donor")) == ()
-    assert check_probes(make_table(obs), CONFIG) == ()
+    assert check_probes(make_table(obs), CellsConfig.make(data="x", donor_key="donor")) == ((), ())
+    assert check_probes(make_table(obs), CONFIG)[1] == ()
 
 
 def test_probes_of_several_columns_choose_the_same_cells() -> None:

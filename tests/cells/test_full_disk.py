@@ -75,10 +75,10 @@ def test_weights_and_their_description_change_together(
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(("source", "suffix"), [("a.h5ad", "h5ad"), ("a.zarr", "h5ad"), ("a.h5ad", "npz")])
-def test_embedding(make: Make, write: Write, tmp_path: Path, source: str, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", ["h5ad", "npz"])
+def test_embedding(make: Make, write: Write, tmp_path: Path, suffix: str) -> None:
     """In a process of its own: the HDF5 library used to end it when it could not close a file."""
-    path = write(make(300, 40), tmp_path / source)
+    path = write(make(300, 40), tmp_path / "a.h5ad")
     config = CellsConfig.make(data=str(path), steps=2, **SMALL)
     fit(config, DOMAIN, tmp_path / "run")
     output = tmp_path / f"out.{suffix}"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from torch.utils.data import DataLoader
 
+from r2mae.cells import table as reading
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.counts import Counts, Stored, blocks, copied, mapped, packed
 from r2mae.cells.table import load_cells, open_source
@@ -117,9 +118,10 @@ def test_every_layout_and_type_is_read(tmp_path: Path, layout: str, plain: bool,
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="workers get pickled counts here")
-def test_workers_read_at_the_same_time(tmp_path: Path, own_data_folder: Path) -> None:
+def test_workers_read_at_the_same_time(tmp_path: Path, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "ENTRY", 1 << 40)
     path = write_h5(tmp_path / "x.h5ad", matrix=csr_matrix(DENSE + (np.arange(50) == 7)), compression="gzip")
-    table = load_cells(path, backed=True)
+    table = load_cells(path)
     order = np.random.default_rng(1).integers(0, 200, (40, 16))
     loader = DataLoader(
         KeyedBatches(CellBatches(table), Key.root(0)),

@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import coo_matrix, csc_matrix, csr_matrix, vstack
 
 from r2mae.cells.counts import blocks
-from r2mae.cells.table import RAW, open_source, path_of, read_adata, read_obs, to_csr
+from r2mae.cells.table import RAW, open_source, path_of, read_obs, to_csr
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]
@@ -101,8 +101,6 @@ def test_files_of_other_making(make: Make, write: Write, tmp_path: Path) -> None
         del file["var"]["_index"]
     with pytest.raises(UserError, match="not a readable AnnData file"):
         read_source(path)
-    with pytest.raises(UserError, match="not a readable AnnData file"):
-        read_adata(path)
 
 
 def test_annotations_alone(make: Make, write: Write, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from cells.plain_likelihood import nb_log_likelihood
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.task import GeneTask, KeptGenes, SparseRows, dense, hidden_losses
+from r2mae.cells.task import GeneTask, KeptGenes, dense, hidden_losses
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask, hidden_count
@@ -105,54 +105,6 @@ def test_every_cell_may_hide_genes_of_its_own(counts: np.ndarray, model: CountAu
     ours, theirs = (torch.autograd.grad((one * weights).sum(), parameters) for one in (losses, plain))
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-
-
-@pytest.fixture
-def few() -> np.ndarray:
-    """Counts of which a tenth is above zero, and a cell without any."""
-    counts = np.random.default_rng(0).poisson(0.1, (CELLS, GENES)).astype(np.float32)
-    counts[3] = 0
-    return counts
-
-
-@pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0, RATIOS])
-def test_a_sparse_input_gives_the_same_loss_and_gradients(
-    few: np.ndarray, model: CountAutoencoder, ratio: float | np.ndarray
-) -> None:
-    """Where hidden genes are the same for all cells, and where not.
-
-    The gradient of a bias before a batch norm is zero but for rounding, which grows with the gradients after it: equal
-    is what differs by a hundred-thousandth of the largest gradient.
-    """
-    found = []
-    for task in (GeneTask(GENES), GeneTask(GENES, takes_sparse=True)):
-        corrupted = task.corrupt(batch_of(few), ratio, KEY)
-        assert isinstance(corrupted.inputs.log_counts, SparseRows) is task.takes_sparse
-        losses = task.losses(task.forward(model, corrupted), corrupted)
-        found.append((losses, *torch.autograd.grad(losses.sum(), list(model.parameters()))))
-        torch.testing.assert_close(corrupted.library, torch.from_numpy(few.sum(1)).clamp(min=1))
-    largest = max(1.0, *(float(one.detach().abs().max()) for one in found[0]))
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5 * largest)
-
-
-def test_whole_cells_in_sparse_form(few: np.ndarray, model: CountAutoencoder) -> None:
-    model.eval()
-    batch, hidden = batch_of(few), torch.tensor([2, 5, 30])
-    dense_task, sparse_task = (GeneTask(GENES, takes_sparse=way) for way in (False, True))
-    torch.testing.assert_close(sparse_task.embed(model, batch), dense_task.embed(model, batch))
-    for columns in (None, hidden):
-        torch.testing.assert_close(
-            sparse_task.reconstruct(model, batch, hidden=columns), dense_task.reconstruct(model, batch, hidden=columns)
-        )
-
-
-def test_the_input_stays_dense_where_that_is_quicker(few: np.ndarray, counts: np.ndarray) -> None:
-    task = GeneTask(GENES, takes_sparse=True)
-    for ratio in (0.3, RATIOS):
-        with torch.autocast("cpu", torch.bfloat16):
-            assert isinstance(task.corrupt(batch_of(few), ratio, KEY).inputs.log_counts, torch.Tensor)
-        assert isinstance(task.corrupt(batch_of(counts), ratio, KEY).inputs.log_counts, torch.Tensor)
 
 
 def test_genes_of_single_cells_are_keyed_by_the_row(counts: np.ndarray) -> None:

@@ -11,10 +11,9 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from r2mae.cells import table, task
+from r2mae.cells import table
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.task import SparseRows
 from r2mae.masking.schemes import scheme_names
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
@@ -131,41 +130,11 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(cells: Path, tmp_path: 
         assert_same_run(tmp_path / "whole", out)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15},
-        {"scheme": "r2mae-per-sample", "mask_input": True},
-    ],
-    ids=lambda o: o["scheme"],
-)
-def test_counts_that_are_mostly_zero_train_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
-    """In sparse form: the same bytes after a cut, and the numbers of the dense form up to rounding."""
-    counts = structured()
-    counts.X = counts.X.multiply(np.random.default_rng(1).random(counts.shape) < 0.15).tocsr()
-    counts.write_h5ad(tmp_path / "few.h5ad")
-    products, options = [], {**options, "norm": "layer", "min_genes": 1, "steps": 12, "save_every": 5}
-    times = SparseRows.times
-    monkeypatch.setattr(SparseRows, "times", lambda rows, weight: products.append(rows) or times(rows, weight))
-    train(tmp_path / "few.h5ad", tmp_path / "whole", **options)
-    assert len(products) >= 12
-    with pytest.raises(Interrupted):
-        train(tmp_path / "few.h5ad", tmp_path / "cut", cut=8, **options)
-    assert train(tmp_path / "few.h5ad", tmp_path / "cut", **options).resumed_from == 5
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    monkeypatch.setattr(task, "_prefers_sparse", lambda *counts: False)
-    train(tmp_path / "few.h5ad", tmp_path / "dense", **options)
-    sparse, dense = (pd.read_csv(tmp_path / name / "metrics.csv")["loss"] for name in ("whole", "dense"))
-    np.testing.assert_allclose(sparse, dense, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["plain", "gzip", "zarr", "chosen"])
+@pytest.mark.parametrize("kind", ["plain", "gzip", "chosen"])
 def test_counts_on_disk_train_to_the_bytes_of_memory(
     cells: Path, tmp_path: Path, write: Write, kind: str, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / ("cells.zarr" if kind == "zarr" else "cells.h5ad")
+    path = tmp_path / "cells.h5ad"
     write(structured(), path, **({"compression": "gzip"} if kind == "gzip" else {}))
     options: dict[str, Any] = {"steps": 12, "validation": 0.1, "validate_every": 6, "batch_key": "batch"}
     if kind == "chosen":

@@ -41,14 +41,13 @@ tokens = st.lists(st.integers(0, len(TOKENIZER) - 1), min_size=1, max_size=30)
 @given(
     st.lists(tokens, min_size=1, max_size=6),
     st.floats(0.01, 0.99),
-    st.booleans(),
     st.sampled_from(["80-10-10", "mask"]),
     st.integers(0, 2**32),
 )
 def test_special_tokens_and_padding_are_never_hidden_nor_put_in(
-    batch: list[list[int]], ratio: float, exact: bool, corruption: Any, seed: int
+    batch: list[list[int]], ratio: float, corruption: Any, seed: int
 ) -> None:
-    collator = MaskCollator(TOKENIZER, ratio, seed=seed, corruption=corruption, exact=exact)
+    collator = MaskCollator(TOKENIZER, ratio, seed=seed, corruption=corruption)
     made = collator([{"input_ids": row} for row in batch])
     length = max(map(len, batch))
     clean = torch.tensor([row + [1] * (length - len(row)) for row in batch])
@@ -66,9 +65,8 @@ def test_special_tokens_and_padding_are_never_hidden_nor_put_in(
     ordinary = (~special).sum(1)
     assert (hidden.sum(1)[ordinary > 1] >= 1).all()
     assert (hidden.sum(1) < ordinary.clamp(min=2)).all()
-    if exact:
-        wanted = (ordinary * ratio + 0.5 + 1e-9).floor()
-        assert (hidden.sum(1) == wanted.clamp(min=1).minimum((ordinary - 1).clamp(min=1)).minimum(ordinary)).all()
+    wanted = (ordinary * ratio + 0.5 + 1e-9).floor()
+    assert (hidden.sum(1) == wanted.clamp(min=1).minimum((ordinary - 1).clamp(min=1)).minimum(ordinary)).all()
 
 
 def test_shares_of_the_corruption() -> None:
@@ -161,9 +159,9 @@ def test_repeated_masks_are_warned_of_once() -> None:
 
 
 def test_rows_of_ids_other_columns_and_labels() -> None:
-    collator = MaskCollator(TOKENIZER, 0.3, pad_to_multiple_of=8)
+    collator = MaskCollator(TOKENIZER, 0.3)
     made = collator([[0, 7, 8, 9, 2], torch.tensor([0, 7, 8, 9, 10, 11, 2])])
-    assert made["input_ids"].shape == (2, 8)
+    assert made["input_ids"].shape == (2, 7)
     given = [
         {"input_ids": [0, 7, 8, 9, 10, 2], "labels": [1, 2], "token_type_ids": [0] * 6, "attention_mask": [1] * 6},
         {"input_ids": [0, 7, 8, 2], "labels": [5], "token_type_ids": [0] * 4, "attention_mask": [1] * 4},
@@ -214,9 +212,8 @@ def test_mistakes_are_one_line() -> None:
     with pytest.raises(UserError, match="has no mask token: add one"):
         MaskCollator(bare, 0.15)
     bare.mask_token = "<mask>"
-    with pytest.raises(UserError, match="no padding token and the rows differ in length"):
-        MaskCollator(bare, 0.15)([[5, 6, 7], [5, 6]])
-    assert MaskCollator(bare, 0.15)([[5, 6, 7], [5, 6, 7]])["input_ids"].shape == (2, 3)
+    with pytest.raises(UserError, match="has no pad token: add one"):
+        MaskCollator(bare, 0.15)
     for ratio in (LinearDecay(0.4, 0.15), UniformAbove(0.4, 0.15), Uniform(0.1, 0.2, "stratified")):
         with pytest.raises(UserError, match="depends on the step"):
             MaskCollator(TOKENIZER, ratio)

@@ -24,9 +24,9 @@ def test_restored_tokens_are_in_the_order_of_the_input(batch: int, tokens: int, 
 @given(**SIZES)
 def test_all_forms_hide_the_same_tokens(batch: int, tokens: int, ratio: float) -> None:
     mask = boolean_mask(batch, tokens, ratio, KEY)
-    keep, hidden = random_token_mask((batch, tokens), ratio, KEY, class_token=False)
-    assert torch.equal(mask, torch.zeros(batch, tokens).scatter(1, hidden, 1) == 1)
-    assert not mask.gather(1, keep).any()
+    keep, hidden = random_token_mask((batch, tokens + 1), ratio, KEY)
+    assert torch.equal(mask, torch.zeros(batch, tokens).scatter(1, hidden - 1, 1) == 1)
+    assert not mask.gather(1, keep[:, 1:] - 1).any()
     assert torch.equal(random_masking(torch.zeros(batch, tokens, 1), ratio, KEY)[1] == 1, mask)
 
 

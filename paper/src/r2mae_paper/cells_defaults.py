@@ -134,9 +134,9 @@ def prepare(folder: Path) -> None:
     for name in SETS:
         known = SET_DEFAULTS[name]
         batch = known.get("batch_key")
-        table = load_cells(name, batch_key=batch, columns=("donor",))
+        table = load_cells(name, batch_key=batch)
         if len(table.genes) > _GENES:
-            table = load_cells(name, batch_key=batch, columns=("donor",), n_top_genes=_GENES, min_genes=1)
+            table = load_cells(name, batch_key=batch, n_top_genes=_GENES, min_genes=1)
         matrix = table.counts.matrix
         np.savez_compressed(
             folder / f"{name}.npz", data=matrix.data.astype(np.int32), indices=matrix.indices, indptr=matrix.indptr,

@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import BASELINES, CellsConfig
@@ -25,8 +25,9 @@ from r2mae.cells.evaluate import (
     masked_gene_losses,
     reconstruction_scores,
 )
+from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cells.table import memory_limit, opened, path_of, read_element, read_obs
-from r2mae.cells.task import CSR, CountModel, GeneTask, dense
+from r2mae.cells.task import CSR, GeneTask, dense
 from r2mae.cores import gigabytes
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.gaussian import GaussianConditionalMean
@@ -113,33 +114,26 @@ def obsm_embedding(table: "CellTable", source: str, key: str) -> Float32[np.ndar
     return rows
 
 
-class MeanCell(CountModel):
-    """The mean cell as the prediction of every cell: shares of the library, and a dispersion for each gene.
+class MeanCell(NamedTuple):
+    """The mean cell: shares of the library, dispersions, the mean of log-normalised expression; by gene, above zero."""
 
-    Parameters
-    ----------
-    shares, theta : ndarray, shape (genes,)
-        Above zero.
-    """
+    shares: Float32[np.ndarray, " genes"]
+    theta: Float32[np.ndarray, " genes"]
+    mean_log: Float32[np.ndarray, " genes"]
 
-    def __init__(self, shares: Float[np.ndarray, " genes"], theta: Float[np.ndarray, " genes"]) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.from_numpy(np.log(shares).astype(np.float32)), requires_grad=False)
-        self.log_theta = nn.Parameter(torch.from_numpy(np.log(theta).astype(np.float32)), requires_grad=False)
-
-    def encode(self, log_counts: Tensor, batch: Tensor, columns: Tensor | None = None) -> Float[Tensor, "cells 0"]:
-        """Return nothing of each cell."""
-        return self.logits.new_zeros(len(batch), 0)
-
-    def forward(
-        self, log_counts: Tensor, batch: Tensor, columns: Tensor | None = None, decoder_batch: Tensor | None = None
-    ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells 0"]]:
-        """Return the same logits for every cell."""
-        return self.logits.expand(len(batch), -1), self.encode(log_counts, batch)
+    @torch.no_grad()
+    def model(self) -> CountAutoencoder:
+        """Return a model that predicts the mean cell for every cell: its biases at the end, and otherwise zeros."""
+        model = CountAutoencoder(len(self.shares), n_hidden=1, n_latent=1)
+        for weights in model.parameters():
+            weights.zero_()
+        model.get_parameter("decoder.2.bias").copy_(torch.from_numpy(np.log(self.shares)))
+        model.log_theta.copy_(torch.from_numpy(np.log(self.theta)))
+        return model
 
 
-def fit_mean_cell(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> tuple[MeanCell, Float[Tensor, " genes"]]:
-    """Return the mean cell of some cells, and the mean of their log-normalised expression.
+def fit_mean_cell(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> MeanCell:
+    """Return the mean cell of some cells.
 
     Shares are means of the cells' own; genes without counts get half a count of all. With library L and share f of a
     gene, the dispersion 1/θ is (Σ (x − L f)² − Σ L f) / Σ (L f)²: the moments of a negative binomial.
@@ -160,7 +154,7 @@ def fit_mean_cell(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> tuple[Me
     expected_squares = shares**2 * library_squares
     excess = squares - 2 * shares * weighted + expected_squares - shares * library
     theta = 1 / np.clip(excess / expected_squares, 1 / _POISSON, _POISSON)
-    return MeanCell(shares, theta), torch.from_numpy((logs / len(rows)).astype(np.float32))
+    return MeanCell(*(values.astype(np.float32) for values in (shares, theta, logs / len(rows))))
 
 
 @torch.no_grad()
@@ -190,19 +184,19 @@ def _imputation_scores(
     if data.validation is None or data.train.rows is None:
         return {}
     genes, rows = table.counts.shape[1], data.train.rows
-    model, mean_log = fit_mean_cell(table, rows)
+    mean = fit_mean_cell(table, rows)
     if name == "gaussian":
 
         def parts() -> Iterator[np.ndarray]:
             starts = range(0, len(rows), _FEW_CELLS)
             return (log_normalized_expression(table, rows[first : first + _FEW_CELLS]) for first in starts)
 
-        expected = partial(expected_by_gaussian, GaussianConditionalMean.fit(parts), model.logits.exp())
+        expected = partial(expected_by_gaussian, GaussianConditionalMean.fit(parts), torch.from_numpy(mean.shares))
         return reconstruction_scores(expected, genes, data.validation, logged=True)
-    losses = masked_gene_losses(GeneTask(genes), model, data.validation, items=items)
+    losses = masked_gene_losses(GeneTask(genes), mean.model(), data.validation, items=items)
 
     def mean_of(batch: CSR, hidden: Tensor) -> Tensor:
-        return mean_log.expand(len(batch["batch"]), -1)
+        return torch.from_numpy(mean.mean_log).expand(len(batch["batch"]), -1)
 
     reconstructed = reconstruction_scores(mean_of, genes, data.validation, logged=True)
     return by_ratio("masked_loss", LOSS_RATIOS, losses) | reconstructed
@@ -241,8 +235,9 @@ def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
     if data.validation is not None and data.validation.rows is not None:
         held_out = data.validation.rows
     trained = np.setdiff1d(every, held_out)
-    epochs = _epochs_of(config, len(trained))
     batch = min(config.optimizer.batch_size, max(2, len(trained)))
+    steps, passes = config.optimizer.steps, config.optimizer.epochs
+    epochs = max(1, round(passes if steps is None else steps / math.ceil(len(trained) / config.optimizer.batch_size)))
     with _quiet():
         scvi.settings.seed = config.seed
         names = Categorical(np.array(table.batches, dtype=object)[table.batch], categories=list(table.batches))
@@ -269,13 +264,6 @@ def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
         )
     model.to_device("cpu")
     return model
-
-
-def _epochs_of(config: CellsConfig, trained: int) -> int:
-    """Return the number of passes over the training cells, also if the configuration gives steps."""
-    if config.optimizer.steps is None:
-        return max(1, round(config.optimizer.epochs))
-    return max(1, round(config.optimizer.steps / math.ceil(trained / config.optimizer.batch_size)))
 
 
 @torch.no_grad()

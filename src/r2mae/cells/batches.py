@@ -59,9 +59,6 @@ class CellData(Data):
     validation: CellBatches | None
     architecture: dict[str, Any]
 
-    def __repr__(self) -> str:
-        return f"CellData({self.table!r})"
-
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on cells and genes that were omitted or filled in."""
@@ -77,11 +74,10 @@ def load_data(config: CellsConfig) -> CellData:
         config.data.source,
         layer=config.data.layer,
         batch_key=config.data.batch_key,
-        columns=(*filter(None, (config.data.donor_key,)), *config.data.labels, *config.data.regress),
         n_top_genes=config.data.n_top_genes,
         min_genes=config.data.min_genes,
     )
-    table = replace(table, notes=table.notes + check_probes(table, config))
+    table = replace(table, notes=table.notes + check_probes(table, config)[1])
     data = split_data(table, config)
     return replace(data, table=replace(table, notes=table.notes + _note_on_length(config, len(data.train))))
 

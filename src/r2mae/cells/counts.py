@@ -84,7 +84,7 @@ def mapped(stored: Stored) -> Counts | None:
     """Map all counts from their .h5ad file, or return None if they are compressed or in chunks."""
     places = []
     for array in (stored.data, stored.indices):
-        offset = array.id.get_offset() if hasattr(array, "id") else None
+        offset = array.id.get_offset()
         if offset is None or array.file.userblock_size or array.dtype.byteorder == ">":
             return None
         places.append((Path(array.file.filename), array.dtype.str, offset))

@@ -76,10 +76,10 @@ def check_init(config: CellsConfig) -> RunFolder:
 
 
 class CellsDomain(Domain):
-    """Single-cell counts: .h5ad, .zarr, AnnData, with the paper's MLP and negative binomial likelihood."""
+    """Single-cell counts: .h5ad, AnnData, with the paper's MLP and negative binomial likelihood."""
 
     name = "cells"
-    title = "Single cells: raw counts in .h5ad or .zarr"
+    title = "Single cells: raw counts in .h5ad"
     config = CellsConfig
     presets: Mapping[str, Mapping[str, Any]] = {
         "paper": _PAPER,
@@ -198,10 +198,6 @@ class CellsDomain(Domain):
         with opened(path_of(config.data.source)) as store:
             stored = tuple(str(key) for key in store.get("obsm", {}))
         return (*(BASELINES if config.data.validation else BASELINES[:3]), *stored)
-
-    def default_baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
-        """Return mean if there are validation cells; the file is not opened."""
-        return self.default_baselines if config.data.validation else ()
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Refuse a baseline whose package is missing, before hours of other work."""

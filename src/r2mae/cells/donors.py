@@ -121,19 +121,12 @@ def probe_cells(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells
     return tuple(probe for probe in probes if probe is not None), tuple(notes)
 
 
-def check_probes(table: CellTable, config: CellsConfig) -> tuple[str, ...]:
-    """Return the notes of :func:`probe_cells`; refuse columns none of which has a probe, before a model is trained."""
+def check_probes(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
+    """Return what :func:`probe_cells` does; refuse columns none of which has a probe, with its notes."""
     probes, notes = probe_cells(table, config)
-    refuse_without_probes(table, config, probes, notes)
-    return notes
-
-
-def refuse_without_probes(
-    table: CellTable, config: CellsConfig, probes: Sequence[ProbeCells], notes: Sequence[str]
-) -> None:
-    """Refuse columns none of which has a probe; the error has the notes of :func:`probe_cells`."""
     if not probes and (config.data.labels or config.data.regress):
         raise UserError(f"{table.name}: no column of labels or regress can be predicted: {'; '.join(notes)}")
+    return probes, notes
 
 
 def probe_values(table: CellTable, column: str, kind: Kind) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:

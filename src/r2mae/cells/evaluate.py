@@ -16,7 +16,7 @@ from torch import Tensor
 
 from r2mae.cells.batches import embed_rows
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.donors import ProbeCells, probe_cells, refuse_without_probes
+from r2mae.cells.donors import ProbeCells, check_probes
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.environment import sum_dtype
@@ -50,6 +50,7 @@ TARGET_SUM = 1e4  # total to which cells are scaled for log-normalised expressio
 _FOLDS = 5
 _BATCH = 512  # the masks depend on it, as all cells of a mini-batch have the same hidden genes: do not change it
 _RANK_CELLS = 10_000
+_ROUNDING = 1e-10  # share of a sum of squares below which what is left about the mean is rounding alone
 Lookup = Callable[[np.ndarray], np.ndarray]
 Expected = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
@@ -152,8 +153,7 @@ def evaluate_embedding(
         If the embedding does not have one row per cell of the table, or has values that are not finite, or no column
         can be predicted; see also :func:`r2mae.cells.donors.split_donors`.
     """
-    probes, notes = probe_cells(table, config)
-    refuse_without_probes(table, config, probes, notes)
+    probes, _ = check_probes(table, config)
     sample, wanted = embedded_rows(table, config, probes)
     features = _checked_features(table, embedding, wanted)
     predictions = [
@@ -255,7 +255,7 @@ def reconstruction_scores(
     device = device or torch.device("cpu")
     key = Key.root(0).fold("reconstruction masks")
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
-    by_gene = [_GeneMoments(genes) for _ in ratios]
+    by_gene = [_GeneSums(genes) for _ in ratios]
     for first in range(0, len(cells), _BATCH):
         rows = np.arange(first, min(first + _BATCH, len(cells)))
         batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
@@ -271,7 +271,7 @@ def reconstruction_scores(
             sums[number] += float(r.double().sum())
             counts[number] += len(r)
     by_cell = np.divide(sums, counts, out=np.full(len(ratios), np.nan), where=counts > 0)
-    genewise = by_ratio("gene_r", ratios, [moments.mean_r() for moments in by_gene])
+    genewise = by_ratio("gene_r", ratios, [sums.mean_r() for sums in by_gene])
     return _finite_scores(by_ratio("reconstruction_r", ratios, by_cell) | genewise)
 
 
@@ -281,36 +281,28 @@ def by_ratio(name: str, ratios: Sequence[float], values: Sequence[float] | np.nd
     return {name: float(np.mean(values)), **named}
 
 
-class _GeneMoments:
-    """Means and sums of products of a gene's predicted and measured values, over cells that come in parts.
-
-    Parts are merged about their means (Chan, Golub and LeVeque, 1983): a constant has a spread of exactly zero.
-    """
+class _GeneSums:
+    """Sums of a gene's predicted and measured values, of their squares and products, over cells that come in parts."""
 
     def __init__(self, genes: int) -> None:
-        self._cells, self._means = np.zeros(genes), np.zeros((2, genes))
-        self._products = np.zeros((2, 2, genes))
+        self._sums = np.zeros((6, genes))
 
     def add(
         self, genes: Int64[Tensor, " n"], predicted: Float[Tensor, "cells n"], measured: Float[Tensor, "cells n"]
     ) -> None:
         """Add cells with values of some genes."""
-        columns = genes.cpu().numpy()
-        values = torch.stack([predicted, measured]).cpu().numpy().astype(np.float64)
-        before, now = self._cells[columns], values.shape[1]
-        means = values.mean(axis=1)
-        centred, shift = values - means[:, None], means - self._means[:, columns]
-        between = shift[:, None] * shift[None] * (before * now / (before + now))
-        self._products[:, :, columns] += np.einsum("icg,jcg->ijg", centred, centred) + between
-        self._means[:, columns] += shift * (now / (before + now))
-        self._cells[columns] += now
+        x, y = (values.cpu().numpy().astype(np.float64) for values in (predicted, measured))
+        parts = (np.ones_like(x), x, y, x * x, y * y, x * y)
+        self._sums[:, genes.cpu().numpy()] += [part.sum(axis=0) for part in parts]
 
     def mean_r(self) -> float:
         """Return the mean correlation over the genes whose measured values vary; NaN if there are none."""
-        varies = self._products[1, 1] > 0
-        own, both, measured = self._products[[0, 0, 1], [0, 1, 1]][:, varies]
-        spread = np.sqrt(own * measured)
-        r = np.divide(both, spread, out=np.zeros_like(both), where=spread > 0)
+        cells, x, y, xx, yy, xy = self._sums
+        cells = np.maximum(cells, 1)
+        own, measured, both = xx - x * x / cells, yy - y * y / cells, xy - x * y / cells
+        varies = measured > _ROUNDING * yy
+        own, measured, both, xx = (values[varies] for values in (own, measured, both, xx))
+        r = np.divide(both, np.sqrt(np.maximum(own, 0) * measured), out=np.zeros_like(both), where=own > _ROUNDING * xx)
         return float(r.mean()) if len(r) else float("nan")
 
 

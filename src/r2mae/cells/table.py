@@ -1,4 +1,4 @@
-"""Reads and checks cells: a named set, an .h5ad file, a zarr folder, or an AnnData object; and writes embeddings."""
+"""Reads and checks cells: a named set, an .h5ad file, or an AnnData object; and writes embeddings."""
 
 import logging
 import os
@@ -40,8 +40,8 @@ RAW = "raw.X"
 IN_MEMORY = "AnnData"
 """Name of the data in the configuration of a run on an AnnData object."""
 _HINT = (
-    "fetch or export it again; convert other formats, such as with scanpy.read_10x_h5, scanpy.read_10x_mtx, "
-    "anndata.io.read_loom, mudata.read_h5mu or scanpy.read_csv, and write_h5ad"
+    "fetch or export it again; convert other formats, such as with anndata.read_zarr, scanpy.read_10x_h5, "
+    "scanpy.read_10x_mtx, anndata.io.read_loom, mudata.read_h5mu or scanpy.read_csv, and write_h5ad"
 )
 NO_BATCHES = ("all",)
 _MIN_SHARED = 0.1
@@ -89,7 +89,7 @@ class Source:
 
 
 def path_of(source: str | Path) -> Path:
-    """Return the file of a named set, or the path itself; refuse what does not exist."""
+    """Return the file of a named set, or the path itself; refuse what does not exist, and folders."""
     name = str(source)
     if name in SETS:
         return next(iter(locate(SETS[name]).values()))
@@ -100,7 +100,9 @@ def path_of(source: str | Path) -> Path:
             "MaskedAutoencoder.load(RUN, adata), or embed a file with r2mae embed"
         )
     if not path.exists():
-        raise UserError(f"{path} does not exist: name an .h5ad file, a zarr folder, or a set ({nearest(name, SETS)})")
+        raise UserError(f"{path} does not exist: name an .h5ad file or a set ({nearest(name, SETS)})")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, and cells are read from .h5ad: {_HINT}")
     return path
 
 
@@ -115,17 +117,11 @@ def memory_limit() -> int:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open an .h5ad file or a zarr folder; whatever a library raises in the block becomes one line."""
-    with reading(path, f"not a readable AnnData file; {_HINT}"):
-        if path.is_dir():
-            import zarr
+    """Open an .h5ad file; whatever a library raises in the block becomes one line."""
+    import h5py
 
-            yield zarr.open_group(path, mode="r", use_consolidated=False)
-        else:
-            import h5py
-
-            with h5py.File(path, "r") as file:
-                yield file
+    with reading(path, f"not a readable AnnData file; {_HINT}"), h5py.File(path, "r") as file:
+        yield file
 
 
 def read_element(path: Path, store: Any, name: str) -> Any:
@@ -137,20 +133,10 @@ def read_element(path: Path, store: Any, name: str) -> Any:
 
 
 def read_obs(source: str | Path) -> pd.DataFrame:
-    """Read only the annotations of the cells (obs) of an .h5ad file or zarr folder."""
+    """Read only the annotations of the cells (obs) of an .h5ad file."""
     path = path_of(source)
     with opened(path) as store:
         return _read_frame(path, store, "obs")
-
-
-def read_adata(source: str | Path) -> "AnnData":
-    """Read everything of an .h5ad file or zarr folder."""
-    path = path_of(source)
-    with opened(path) as store:
-        import anndata
-
-        _check_parts(path, store, "the file")
-        return anndata.read_zarr(store) if path.is_dir() else anndata.read_h5ad(path)
 
 
 @contextmanager
@@ -221,8 +207,6 @@ def _read_frame(path: Path, store: Any, name: str) -> pd.DataFrame:
     for column, kind in frame.dtypes.items():
         if kind.kind == "V":
             raise UserError(f"{path}: the column {column!r} of {name} holds {kind}, which no table holds: remove it")
-    if (frame.index == "").sum() > 1:  # zarr reads lost chunks of names as empty names
-        raise UserError(f"{path}: names in {name} are empty or lost: fetch or export it again")
     return frame.loc[:, ~frame.columns.duplicated()]  # a name that the file lists twice is one column
 
 
@@ -236,18 +220,13 @@ def _stored(path: Path, store: Any, group: str) -> Stored:
     fits = len(indptr) == cells + 1 and np.diff(indptr).max(initial=0) <= genes
     if not fits or not data.shape == indices.shape == (indptr[-1],):
         raise UserError(f"{path}: the parts of {group} contradict each other: fetch or export it again")
-    for array in (data, indices):
-        if not hasattr(array, "id") and array.nchunks_initialized < array.nchunks:  # zarr reads lost chunks as zeros
-            raise UserError(f"{path}: chunks of {array.name} are missing: fetch or export it again")
     return Stored(data, indices, indptr, (cells, genes))
 
 
 def _check_parts(path: Path, element: Any, name: str) -> None:
     """Refuse arrays that take more than half of the memory, whatever the size of the file."""
     parts = [element]
-    if hasattr(element, "members"):
-        parts = [part for _, part in element.members(max_depth=None)]
-    elif hasattr(element, "visititems"):
+    if hasattr(element, "visititems"):
         element.visititems(lambda _, part: parts.append(part))
     arrays = [part for part in parts if hasattr(part, "shape")]
     _check_place(path, *arrays)
@@ -315,15 +294,13 @@ def load_cells(
     *,
     layer: str | None = None,
     batch_key: str | None = None,
-    columns: Sequence[str] = (),
     n_top_genes: int | None = None,
     min_genes: int = 0,
-    backed: bool | None = None,
     genes: Sequence[str] | None = None,
     batches: tuple[str, ...] | None = None,
     transform_batch: str | None = None,
 ) -> CellTable:
-    """Read a named set, an .h5ad file, a zarr folder or an AnnData object, which the table shares nothing with.
+    """Read a named set, an .h5ad file or an AnnData object, which the table shares nothing with.
 
     Counts of a file are checked block by block, so that they need little memory before the genes are chosen. If the
     chosen counts then fit into half of the free memory, they are read; else they stay on disk. They are mapped
@@ -337,14 +314,10 @@ def load_cells(
         Layer of raw counts; by default X (also "X"). "raw.X" is the matrix in ``adata.raw``, with its own genes.
     batch_key : str, optional
         Column of obs with the batch; every cell must have a value.
-    columns : sequence of str
-        Further columns of obs that must exist.
     n_top_genes : int, optional
         Use this many highly variable genes; see :func:`r2mae.cells.counts.highly_variable_genes`.
     min_genes : int
         Leave out cells that express fewer of the (chosen) genes.
-    backed : bool, optional
-        True: leave counts on disk; False: read them into memory.
     genes : sequence of str, optional
         Map the cells onto these genes, those of a model, by name; missing genes are hidden, that is zero, and others
         ignored. All cells are kept then.
@@ -358,8 +331,6 @@ def load_cells(
     """
     with open_source(source, layer) as raw:
         _check_names(raw, least=2 if genes is None else 1)
-        for column in columns:
-            column_of(raw, column)
         if batch_key is not None and batches is None:
             column_of(raw, batch_key, whole=True)
         numbers = align_batches(raw.name, raw.obs, batch_key, batches, transform_batch) if batches else None
@@ -370,7 +341,7 @@ def load_cells(
         else:
             (indices, more), names, min_genes = _map_genes(raw, genes), tuple(genes), 0
         entries = int(cells_of_gene[indices[indices >= 0]].sum())
-        counts, kept, still_more = _take(raw, indices, min_genes, entries, backed)
+        counts, kept, still_more = _take(raw, indices, min_genes, entries)
         if min_genes and len(kept) < 2:
             raise UserError(
                 f"{raw.name}: {cells_in_words(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer"
@@ -472,12 +443,11 @@ def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, 
 
 
 def _take(
-    source: Source, columns: Int64[np.ndarray, " genes"], min_genes: int, entries: int, backed: bool | None
+    source: Source, columns: Int64[np.ndarray, " genes"], min_genes: int, entries: int
 ) -> tuple[Counts, Rows, tuple[str, ...]]:
     """Prepare the chosen counts for reading batches: in memory, mapped from their file, or from a copy of it."""
     matrix = source.matrix
-    on_disk = entries * ENTRY > memory_limit() if backed is None else backed
-    if not on_disk or not isinstance(matrix, Stored):
+    if entries * ENTRY <= memory_limit() or not isinstance(matrix, Stored):
         return *packed(matrix, columns, min_genes, entries), ()
     cells, genes = matrix.shape
     everything = np.array_equal(columns, np.arange(genes)) and entries == matrix.indptr[-1]
@@ -537,9 +507,7 @@ def _batches(obs: pd.DataFrame, key: str | None) -> tuple[Int64[np.ndarray, " ce
 
 
 def write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
-    """Write the source with ``.obsm["X_r2mae"]`` as .h5ad, atomically.
-
-    An .h5ad file is copied and the embedding is added to the copy; nothing else is changed or read into memory.
+    """Write a copy of the source with ``.obsm["X_r2mae"]``, atomically; nothing else is changed or read into memory.
 
     Raises
     ------
@@ -548,37 +516,20 @@ def write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> N
     OSError
         If the output cannot be written, or the disk is full.
     """
-    try:
-        _write_h5ad(output, arrays, source)
-    except OSError as error:  # of the temporary file
-        raise OSError(error.errno, error.strerror or str(error), str(output)) from None
-
-
-def _write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
-    import anndata
     import h5py
     from anndata.io import write_elem
 
     path = path_of(source)
     if list(arrays["cells"]) != list(read_obs(source).index.astype(str)):
         raise UserError(f"{source} has other cells than were embedded: it changed meanwhile; embed it again")
-    with opened(path) as store:
-        copied = not path.is_dir() and not hasattr(store.get("obsm", {}), "dtype")  # in old files obsm is one array
     with atomic_path(output) as temporary:
-        if copied:
-            shutil.copyfile(path, temporary)
-            size = path.stat().st_size
-        else:
-            adata = read_adata(source)
-            h5py.File(temporary, "w").close()
-            size = adata.__sizeof__()
+        shutil.copyfile(path, temporary)
         if hasattr(os, "posix_fallocate"):  # the HDF5 library ends the process if a full disk fails its writes
             with temporary.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, size + arrays["embedding"].nbytes + _SLACK)
-        # Columns of pandas' own string type, which a source may have, are written only with this setting.
-        with anndata.settings.override(allow_write_nullable_strings=True), h5py.File(temporary, "r+") as store:
-            if not copied:
-                write_elem(store, "/", adata)
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size + arrays["embedding"].nbytes + _SLACK)
+        with h5py.File(temporary, "r+") as store:
+            if isinstance(store.get("obsm"), h5py.Dataset):
+                raise UserError(f"{path}: obsm is one array, as in files before anndata 0.7: name an output in .npz")
             obsm = store.require_group("obsm")
             if not obsm.attrs:
                 obsm.attrs["encoding-type"], obsm.attrs["encoding-version"] = "dict", "0.1.0"

@@ -1,9 +1,7 @@
 """Masked reconstruction of counts: hidden genes become zero; the loss is their negative binomial likelihood.
 
 By default all cells of a mini-batch hide the same genes, and these columns are omitted from the input. With a ratio for
-each cell, each hides its own genes, and the input has all genes. A model that accepts sparse input gets it on a CPU if
-few of the counts are above zero: in most sets these are 4 to 20 %, and with a twelfth a step takes 0.83 to 0.88 of the
-time of one with a dense product.
+each cell, each hides its own genes, and the input has all genes.
 
 A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cells + 1), `indices` (int32 or int64) and
 `values` (counts above zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
@@ -17,7 +15,6 @@ grows. At x = 0 only −θ·log(1 + e^d) remains, and most counts of single cell
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,9 +22,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Float32, Int, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag, softplus
+from torch.nn.functional import softplus
 
 from r2mae.environment import sum_dtype
 from r2mae.masking.curriculum import FeatureWeights
@@ -39,31 +36,16 @@ from r2mae.training.task import Corrupted, Output, Task
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)
 _PAPER_WIDTH = 2000
-_MAX_DENSITY = 0.15  # entries above zero; at 0.2 a dense product is about as fast (AVX2, a hidden layer of 2,000)
 _LARGE = 1e3  # above this, differences of log Γ lose digits, and Stirling's series is accurate
 
 
-@dataclass(frozen=True, eq=False)
-class SparseRows:
-    """A matrix in CSR form, on the CPU; no entry is given twice, and `indptr` and `indices` are of one type."""
-
-    indptr: Int[Tensor, " ends"]
-    indices: Int[Tensor, " entries"]
-    values: Float32[Tensor, " entries"]
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def times(self, weight: Float[Tensor, "genes width"]) -> Float[Tensor, "cells width"]:
-        """Return the product with a dense matrix, differentiable by the latter."""
-        values = self.values.to(weight.dtype)
-        return embedding_bag(
-            self.indices, weight, self.indptr, mode="sum", per_sample_weights=values, include_last_offset=True
-        )
-
-
-class CountModel(nn.Module, ABC):
+class CountModel(nn.Module):
     """A model of counts for :class:`GeneTask`: it makes a representation, and from it logits over the genes.
 
-    The number of genes and of batches is the number of their names.
+    The number of genes and of batches is the number of their names. ``encode(log_counts, batch, columns=None)`` returns
+    the representation, and the forward pass, which also takes `decoder_batch`, the logits and the representation. With
+    :attr:`GeneTask.mask_input` both also take `hidden`. :class:`r2mae.cells.models.mlp.CountAutoencoder` says what
+    these are.
     """
 
     gene_names: tuple[str, ...] = ()  # genes of the training data
@@ -72,29 +54,7 @@ class CountModel(nn.Module, ABC):
     batch_rows: ClassVar[tuple[str, ...]] = ()  # and for each batch, if there are several: encoder's, then decoder's
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
-
-    @abstractmethod
-    def encode(
-        self,
-        log_counts: Float[Tensor, "cells columns"],
-        batch: Int64[Tensor, " cells"],
-        columns: Int64[Tensor, " columns"] | None = None,
-    ) -> Float[Tensor, "cells latent"]:
-        """Return the representation.
-
-        `log_counts` is log(1 + count) of the genes with the indices `columns` (default all); all other genes are zero.
-        With :attr:`GeneTask.mask_input` this method and `forward` also take the argument `hidden`.
-        """
-
-    @abstractmethod
-    def forward(
-        self,
-        log_counts: Float[Tensor, "cells columns"],
-        batch: Int64[Tensor, " cells"],
-        columns: Int64[Tensor, " columns"] | None = None,
-        decoder_batch: Int64[Tensor, " cells"] | None = None,
-    ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
-        """Return the logits and the representation; the decoder may be given another batch than the encoder."""
+    encode: Callable[..., Tensor]
 
 
 @torch.no_grad()
@@ -132,11 +92,11 @@ def places_of(names: Sequence[str], of: Sequence[str]) -> Int64[np.ndarray, " na
 class KeptGenes:
     """The input of the model: log(1 + counts) of the kept genes. Hidden genes are zero.
 
-    `columns` are the indices of the kept genes; None if `log_counts` has all genes, with zeros for hidden ones, which
-    is always so in sparse form. `batch` is the batch number of each cell.
+    `columns` are the indices of the kept genes; None if `log_counts` has all genes, with zeros for hidden ones. `batch`
+    is the batch number of each cell.
     """
 
-    log_counts: Tensor | SparseRows
+    log_counts: Tensor
     columns: Tensor | None
     batch: Tensor
 
@@ -190,15 +150,11 @@ class GeneTask(Task[Any, "CountModel"]):
     mask_input : bool
         Whether the model also takes the mask as the argument `hidden`: the indices of the hidden genes, or a row for
         each cell. For unmasked cells the argument is omitted, which means a mask of zeros.
-    takes_sparse : bool
-        Whether the model also takes `log_counts` as :class:`SparseRows`. It gets them on a CPU
-        if that is faster.
     """
 
     genes: int
     n_hidden: int = _PAPER_WIDTH
     mask_input: bool = False
-    takes_sparse: bool = False
 
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
@@ -243,18 +199,13 @@ class GeneTask(Task[Any, "CountModel"]):
             unseen = mask.view(-1)[places]
         else:
             places, unseen = cell * len(hidden) + mask.cumsum(0)[gene] - 1, mask[gene]
-        log_counts: Tensor | SparseRows | None = None
         if on_host:
-            seen = unseen.logical_not().nonzero()[:, 0]
-            if self.takes_sparse and _prefers_sparse(batch, len(seen), self.genes if kept is None else len(kept)):
-                log_counts, kept = log_rows(batch, seen), None
             entries = unseen.nonzero()[:, 0]
             places, targets = places.index_select(0, entries), values.index_select(0, entries)
         else:
             places, targets = places * unseen, values * unseen
-        if log_counts is None:
-            log_counts = dense({**batch, "values": values.log1p()}, self.genes)
-            log_counts = log_counts * ~mask if kept is None else log_counts.index_select(1, kept)
+        log_counts = dense({**batch, "values": values.log1p()}, self.genes)
+        log_counts = log_counts * ~mask if kept is None else log_counts.index_select(1, kept)
         return MaskedGenes(
             inputs=KeptGenes(log_counts, kept, batch["batch"]),
             hidden=whole,
@@ -295,20 +246,7 @@ class GeneTask(Task[Any, "CountModel"]):
     ) -> Float[Tensor, "cells width"]:
         """Return the representation of unmasked cells; `hidden` are indices of genes that were not measured."""
         mask_argument = {"hidden": hidden} if self.mask_input and hidden is not None else {}
-        encode: Callable[..., Tensor] = model.encode
-        return encode(self._log_counts(batch), batch["batch"], **mask_argument)
-
-    def _log_counts(
-        self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
-    ) -> Float[Tensor, "cells genes"] | SparseRows:
-        """Return log(1 + counts) of all genes, with zero for hidden ones."""
-        if self.takes_sparse and _prefers_sparse(batch, len(batch["values"]), self.genes):
-            if hidden is None:
-                return log_rows(batch)
-            seen = torch.ones(self.genes, dtype=torch.bool).index_fill_(0, hidden, False)
-            return log_rows(batch, seen.index_select(0, batch["indices"]).nonzero()[:, 0])
-        log_counts = dense(batch, self.genes).log1p_()
-        return log_counts if hidden is None else log_counts.index_fill_(1, hidden, 0.0)
+        return model.encode(dense(batch, self.genes).log1p_(), batch["batch"], **mask_argument)
 
     @torch.no_grad()
     def expected(
@@ -332,7 +270,9 @@ class GeneTask(Task[Any, "CountModel"]):
         decoder_batch : int64 tensor, shape (cells,), optional
             Batch numbers for the decoder alone, to get expression as if the cells came from another batch.
         """
-        log_counts = self._log_counts(batch, hidden)
+        log_counts = dense(batch, self.genes).log1p_()
+        if hidden is not None:
+            log_counts.index_fill_(1, hidden, 0.0)
         mask_argument = {"hidden": hidden} if self.mask_input else {}
         logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch, **mask_argument)
         return torch.softmax(logits.float(), 1), _library_size(batch)
@@ -381,20 +321,9 @@ def _cell_of_entry(batch: CSR) -> Int64[Tensor, " entries"]:
     return cells.repeat_interleave(indptr.diff(), output_size=len(batch["values"]))
 
 
-def _prefers_sparse(batch: CSR, entries: int, columns: int) -> bool:
-    """Return whether the model's input, with this number of entries above zero, should be sparse.
-
-    Never under autocast: dense products in bf16 are faster, or their rounding is required.
-    """
-    few = entries <= _MAX_DENSITY * (len(batch["indptr"]) - 1) * columns
-    return few and batch["values"].device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-
-
 def _library_size(batch: CSR) -> Float[Tensor, " cells"]:
     """Return the total count of each cell."""
     values = batch["values"].float()
-    if values.device.type == "cpu":
-        return torch.segment_reduce(values, "sum", offsets=batch["indptr"])
     return values.new_zeros(len(batch["indptr"]) - 1).index_add_(0, _cell_of_entry(batch), values)
 
 
@@ -447,12 +376,3 @@ def _gamma_term(x: Float[Tensor, " entries"], log_theta: Float[Tensor, " entries
         series = (total - 0.5) * growth - count + (1 / total - 1 / theta) / 12
         rise = torch.where(log_of > math.log(_LARGE), series, rise)
     return (rise - torch.lgamma(count + 1)).to(x.dtype)
-
-
-def log_rows(batch: CSR, seen: Int64[Tensor, " seen"] | None = None) -> SparseRows:
-    """Return log(1 + count) of a batch in CSR form; `seen` chooses entries, in rising order."""
-    ends, indices, values = batch["indptr"], batch["indices"], batch["values"].float()
-    if seen is None:
-        return SparseRows(ends.to(indices.dtype), indices, values.log1p())
-    ends = torch.searchsorted(seen, ends)
-    return SparseRows(ends.to(indices.dtype), indices.index_select(0, seen), values.index_select(0, seen).log1p_())

@@ -41,16 +41,11 @@ def random_masking(
 
 
 def random_token_mask(
-    size: tuple[int, int],
-    mask_ratio: float,
-    key: Key,
-    *,
-    class_token: bool = True,
-    device: torch.device | str | None = None,
+    size: tuple[int, int], mask_ratio: float, key: Key, *, device: torch.device | str | None = None
 ) -> tuple[Int64[Tensor, "batch kept"], Int64[Tensor, "batch hidden"]]:
     """Return the indices of kept and hidden tokens, as lightly's ``random_token_mask`` does.
 
-    The ratio is of the patches; lightly's is of all tokens, with the class token among them.
+    The first token is the class token, which is kept. The ratio is of the others; lightly's is of all tokens.
 
     Parameters
     ----------
@@ -58,8 +53,6 @@ def random_token_mask(
         Batch size and sequence length, with the class token.
     mask_ratio : float
     key : Key
-    class_token : bool
-        Whether the first token is a class token, which is kept.
     device : device, optional
 
     Returns
@@ -68,11 +61,8 @@ def random_token_mask(
         Increasing indices.
     """
     batch, length = size
-    first = int(class_token)
-    keep, hidden = patch_mask(batch, length - first, mask_ratio, key, device=device)
-    if class_token:
-        keep = torch.cat([torch.zeros_like(keep[:, :1]), keep + 1], dim=1)
-    return keep, hidden + first
+    keep, hidden = patch_mask(batch, length - 1, mask_ratio, key, device=device)
+    return torch.cat([torch.zeros_like(keep[:, :1]), keep + 1], dim=1), hidden + 1
 
 
 def boolean_mask(

@@ -30,7 +30,7 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
 
     In training each row hides a further share of its observed entries, p ~ U(low, high), and the network predicts
     these. The shares of a mini-batch divide the range (`r2mae-per-sample`). Features are standardised. A missing or
-    hidden entry is zero, and the network also gets the mask (unless `mask_input` is false). Training stops after 20
+    hidden entry is zero, and the network also gets the mask. Training stops after 20
     passes without a lower error in a tenth of the rows, and the best weights are kept.
 
     Compare it with :class:`~sklearn.impute.IterativeImputer` and :class:`~sklearn.impute.KNNImputer`: which one is best
@@ -40,8 +40,6 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
     ----------
     low, high : float
         Range of the hidden share, between 0 and 1.
-    mask_input : bool
-        Whether the network gets the mask, as one further input for each feature.
     hidden : int
         Width of the two hidden layers.
     max_epochs : int
@@ -82,7 +80,6 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         low: float = 0.05,
         high: float = 0.95,
         *,
-        mask_input: bool = True,
         hidden: int = 256,
         max_epochs: int = 200,
         min_steps: int = 1000,
@@ -93,7 +90,6 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
     ) -> None:
         self.low = low
         self.high = high
-        self.mask_input = mask_input
         self.hidden = hidden
         self.max_epochs = max_epochs
         self.min_steps = min_steps
@@ -142,7 +138,7 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         key = Key.root(int(state) if isinstance(state, int) else int(check_random_state(state).randint(2**31 - 1)))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.fold("weights").seed())
-            self.network_ = _network(x.shape[1], self.hidden, self.mask_input).to(self.device)
+            self.network_ = _network(x.shape[1], self.hidden).to(self.device)
         self._train(*self._standardised(x), key)
         return self
 
@@ -167,8 +163,7 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         return values.to(self.device), torch.from_numpy(~np.isnan(x)).to(self.device)
 
     def _predict(self, values: Float[Tensor, "b d"], seen: Bool[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        inputs = values * seen
-        out: Tensor = self.network_(torch.cat([inputs, ~seen], dim=1) if self.mask_input else inputs)
+        out: Tensor = self.network_(torch.cat([values * seen, ~seen], dim=1))
         return out
 
     def _error(self, values: Float[Tensor, "b d"], seen: Bool[Tensor, "b d"], step: int, key: Key) -> Float[Tensor, ""]:
@@ -212,9 +207,9 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
         self.n_epochs_, self.validation_error_ = epoch, best if held else float("nan")
 
 
-def _network(features: int, hidden: int, mask_input: bool) -> nn.Sequential:
+def _network(features: int, hidden: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Linear(features * (1 + mask_input), hidden),
+        nn.Linear(2 * features, hidden),
         nn.LayerNorm(hidden),
         nn.ReLU(),
         nn.Linear(hidden, hidden),

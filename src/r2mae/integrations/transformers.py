@@ -54,15 +54,11 @@ class MaskCollator:
         Seed of ratios and masks.
     corruption : {"80-10-10", "mask"}
         The replacement of a hidden token; see :class:`~r2mae.text.task.TokenTask`.
-    exact : bool
-        Hide the rounded count of each row's ordinary tokens, instead of each token independently.
-    pad_to_multiple_of : int, optional
-        As in the stock collators.
 
     Raises
     ------
     UserError
-        If the tokenizer has no mask token, or the ratio depends on the step.
+        If the tokenizer has no mask token or no padding token, or the ratio depends on the step.
     """
 
     def __init__(
@@ -72,8 +68,6 @@ class MaskCollator:
         *,
         seed: int = 0,
         corruption: Corruption = "80-10-10",
-        exact: bool = True,
-        pad_to_multiple_of: int | None = None,
     ) -> None:
         try:
             self.ratio = as_ratio(ratio)
@@ -91,14 +85,14 @@ class MaskCollator:
             )
         if corruption not in SHARES:
             raise unknown("corruption", corruption, SHARES)
-        if tokenizer.mask_token_id is None:
-            raise UserError(
-                f"the tokenizer {tokenizer.name_or_path!r} has no mask token: add one with "
-                "tokenizer.add_special_tokens({'mask_token': '<mask>'})"
-            )
-        self.tokenizer, self.seed, self.exact = tokenizer, seed, exact
+        for kind in ("mask", "pad"):
+            if getattr(tokenizer, f"{kind}_token") is None:
+                raise UserError(
+                    f"the tokenizer {tokenizer.name_or_path!r} has no {kind} token: add one with "
+                    f"tokenizer.add_special_tokens({{'{kind}_token': '<{kind}>'}})"
+                )
+        self.tokenizer, self.seed = tokenizer, seed
         self.corruption: Corruption = corruption
-        self.pad_to_multiple_of = pad_to_multiple_of
         self._special = torch.tensor(sorted({int(one) for one in tokenizer.all_special_ids}))
         self._ordinary = torch.from_numpy(np.setdiff1d(np.arange(len(tokenizer)), self._special.numpy()))
         # Shared with all workers, also persistent ones: epoch; whether it was set; digest of the first batch; whether
@@ -139,7 +133,7 @@ class MaskCollator:
             special |= batch["attention_mask"] == 0
         key = self._key(clean)
         ratio = draw(self.ratio, 0, key.fold("ratio"), len(clean))
-        hidden = token_mask(special, ratio, key.fold("mask"), exact=self.exact)
+        hidden = token_mask(special, ratio, key.fold("mask"), exact=True)
         batch["input_ids"] = corrupt_tokens(
             clean,
             hidden,
@@ -158,18 +152,8 @@ class MaskCollator:
                     f"the examples have no input_ids but {', '.join(row) or 'nothing'}: tokenise the data set first"
                 )
             row.update({name: value.tolist() for name, value in row.items() if isinstance(value, Tensor | np.ndarray)})
-        lacking = self.tokenizer.pad_token is None
-        if lacking and (self.pad_to_multiple_of or len({len(row["input_ids"]) for row in rows}) > 1):
-            raise UserError(
-                f"the tokenizer {self.tokenizer.name_or_path!r} has no padding token and the rows differ in length: "
-                "set tokenizer.pad_token, or cut the text into equal rows"
-            )
         padded = pad_without_fast_tokenizer_warning(  # type: ignore[no-untyped-call]
-            self.tokenizer,
-            rows,
-            padding=not lacking,
-            return_tensors="pt",
-            pad_to_multiple_of=self.pad_to_multiple_of,
+            self.tokenizer, rows, return_tensors="pt"
         )
         return {**padded, "input_ids": padded["input_ids"].long()}
 
@@ -280,7 +264,7 @@ class MaskRatioCallback(TrainerCallback):
 
     Under accumulation all micro-batches of a step have the same ratio, and so have all processes. It is a function of
     seed and ``global_step``, so that a resumed training continues with the same ratios. Evaluation has the model's own
-    ratio. The mean ratio of the steps is logged with their loss.
+    ratio.
 
     Parameters
     ----------
@@ -298,28 +282,18 @@ class MaskRatioCallback(TrainerCallback):
 
     def __init__(self, ratio: RatioGiven, seed: int = 0, attribute: str = "mask_ratio") -> None:
         self.ratio = StepRatio(ratio, seed, attribute)
-        self._used: list[float] = []
 
     def on_train_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Find the ratio of the model."""
-        self._used = []
         self.ratio.begin(kwargs["model"], state.max_steps)
 
     def on_step_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the ratio of an optimiser step."""
-        self._used.append(self.ratio.set(state.global_step))
+        self.ratio.set(state.global_step)
 
     def on_step_end(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the model's own ratio: an evaluation or a saved model may follow."""
         self.ratio.restore()
-
-    def on_log(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
-        """Log the mean ratio."""
-        if self._used and "loss" in (logs := kwargs["logs"]):
-            logs[self.ratio.attribute] = float(np.mean(self._used))
-            if state.log_history:
-                state.log_history[-1] |= {self.ratio.attribute: logs[self.ratio.attribute]}
-            self._used = []
 
 
 def hidden_logits(

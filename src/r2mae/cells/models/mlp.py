@@ -10,20 +10,18 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from r2mae.cells.models import MLPSettings as Settings
-from r2mae.cells.task import CountModel, GeneTask, SparseRows
+from r2mae.cells.task import CountModel, GeneTask
 
 __all__ = ["CountAutoencoder", "GeneLinear", "Settings", "build"]
 
 Hidden = Int64[Tensor, " hidden"] | Bool[Tensor, "cells genes"]
-LogCounts = Float[Tensor, "cells columns"] | SparseRows
 
 
 class GeneLinear(nn.Module):
     """A linear layer on genes and the batch, with one row of weights for each gene.
 
-    Genes that are hidden in all cells cost nothing: they are zero, and their rows are omitted from the product. In
-    sparse form, other zeros cost nothing either. The weights of the batch are looked up and added, instead of a product
-    with the one-hot batch.
+    Genes that are hidden in all cells cost nothing: they are zero, and their rows are omitted from the product. The
+    weights of the batch are looked up and added, instead of a product with the one-hot batch.
 
     Parameters
     ----------
@@ -40,15 +38,12 @@ class GeneLinear(nn.Module):
 
     def forward(
         self,
-        x: LogCounts,
+        x: Float[Tensor, "cells columns"],
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
     ) -> Float[Tensor, "cells width"]:
         """Apply the layer; `columns` gives the indices of the genes in `x`, if these are not all genes."""
-        if isinstance(x, SparseRows):
-            out: Tensor = x.times(self.weight) + self.bias
-        else:
-            out = torch.addmm(self.bias, x, self.weight if columns is None else self.weight.index_select(0, columns))
+        out = torch.addmm(self.bias, x, self.weight if columns is None else self.weight.index_select(0, columns))
         return out if self.batch is None else out + embedding(batch, self.batch)
 
 
@@ -107,13 +102,14 @@ class CountAutoencoder(CountModel):
 
     def encode(
         self,
-        log_counts: LogCounts,
+        log_counts: Float[Tensor, "cells columns"],
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
         hidden: Hidden | None = None,
     ) -> Float[Tensor, "cells latent"]:
-        """Return the representation; see :meth:`r2mae.cells.task.CountModel.encode`.
+        """Return the representation.
 
+        `log_counts` is log(1 + count) of the genes with the indices `columns` (default all); all other genes are zero.
         `hidden` gives the indices of the genes that all cells hide, or a row of the mask for each cell; by default
         nothing is hidden. Only a model with `mask_input` takes it.
         """
@@ -140,7 +136,7 @@ class CountAutoencoder(CountModel):
 
     def forward(
         self,
-        log_counts: LogCounts,
+        log_counts: Float[Tensor, "cells columns"],
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
         decoder_batch: Int64[Tensor, " cells"] | None = None,
@@ -159,4 +155,4 @@ def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:
     norm = architecture.get("norm", "batch")
     model = CountAutoencoder(genes, batches, n_hidden, n_latent, norm=norm, mask_input=mask_input)
     model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-    return GeneTask(genes, n_hidden, mask_input, takes_sparse=True), model
+    return GeneTask(genes, n_hidden, mask_input), model
