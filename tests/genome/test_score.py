@@ -1,7 +1,9 @@
-"""The commands of the domain: variants are scored by a run."""
+"""The commands of the domain: files scored by a run, and resumed."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,7 +62,10 @@ def test_from_the_command_line(run: Path, table: Path, capsys: pytest.CaptureFix
     assert found["score"].nunique() > 100
 
 
-def test_a_run_that_was_cut_off_leaves_nothing(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_run_that_was_cut_off_writes_the_same_bytes(
+    run: Path, table: Path, monkeypatch: pytest.MonkeyPatch, torn: bool
+) -> None:
     monkeypatch.setattr(score, "BLOCK", 32)
     whole, cut = table.with_name("whole.tsv"), table.with_name("cut.tsv")
     score.score_variants(run, str(table), whole, device="cpu")
@@ -75,21 +80,50 @@ def test_a_run_that_was_cut_off_leaves_nothing(run: Path, table: Path, monkeypat
 
     with pytest.raises(Stop):
         score.score_variants(run, str(table), cut, device="cpu", progress=stop)
-    assert sorted(path.name for path in table.parent.iterdir()) == ["in.tsv", "whole.tsv"]
+    assert not cut.exists()
+    kept = table.with_name(".cut.tsv.scores")
+    assert (kept / "scores").stat().st_size == 4 * 4 * 32
+    if torn:
+        with (kept / "scores").open("r+b") as file:
+            file.truncate(4 * 3 * 32 + 50)
+    scored: list[int] = []
+    default = score.scores_of
+
+    def counted(found: Any, logs: Any) -> Any:
+        scored.append(len(found.reasons))
+        return default(found, logs)
+
+    monkeypatch.setattr(score, "scores_of", counted)
     score.score_variants(run, str(table), cut, device="cpu")
+    assert sum(scored) == 300 - (3 if torn else 4) * 32
     assert cut.read_bytes() == whole.read_bytes()
+    assert not kept.exists()
 
 
-def test_no_variants(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "none.tsv").write_text("chrom\tpos\tref\talt\n")
-    assert not any(score.score_variants(run, str(tmp_path / "none.tsv"), tmp_path / "out.tsv", device="cpu").values())
+def test_other_variants_begin_again(run: Path, table: Path) -> None:
+    out, kept = table.with_name("out.tsv"), table.with_name(".out.tsv.scores")
+    score.score_variants(run, str(table), out, device="cpu")
+    whole = out.read_bytes()
+    kept.mkdir()
+    (kept / "plan.json").write_text(json.dumps({"variants": "others"}))
+    (kept / "scores").write_bytes(np.full(300, 7, np.float32).tobytes())
+    score.score_variants(run, str(table), out, device="cpu")
+    assert out.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["none.tsv", "none.parquet"])
+def test_no_variants(run: Path, tmp_path: Path, name: str) -> None:
+    none = pd.DataFrame({"chrom": [], "pos": np.array([], np.int64), "ref": [], "alt": []})
+    write = none.to_parquet if name.endswith("parquet") else lambda path: none.to_csv(path, sep="\t", index=False)
+    write(tmp_path / name)
+    assert not any(score.score_variants(run, str(tmp_path / name), tmp_path / f"out_{name}", device="cpu").values())
 
 
 MISTAKES = {
     "no output": (["{in}"], "required: -o/--output; for example: r2mae score-variants"),
     "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
     "onto itself": (["{in}", "-o", "{in}"], "is the input, or a file in it"),
-    "a region": (["chr1:1-99", "-o", "{out}.tsv"], "variants are read from VCF or a table"),
+    "a region": (["chr1:1-99", "-o", "{out}.tsv"], "variants are read from VCF (.vcf, .vcf.gz), a table"),
     "a name": (["{in}", "-o", "{out}.tsv", "--column", "a b"], "--column is a name"),
     "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "have 'alt' already"),
     "no store": (["{in}", "-o", "{out}.tsv", "--data", "{in}"], "build one first"),

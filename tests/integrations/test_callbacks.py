@@ -58,7 +58,7 @@ def test_trainer_sets_one_ratio_for_each_optimiser_step(tmp_path: Path) -> None:
     from r2mae.integrations.transformers import MaskRatioCallback
 
     model = Recorded()
-    fit(
+    trainer = fit(
         model, tmp_path, MaskRatioCallback((0.5, 0.9), seed=3), gradient_accumulation_steps=2, eval_strategy="steps",
         eval_steps=1,
     )  # fmt: skip
@@ -68,6 +68,8 @@ def test_trainer_sets_one_ratio_for_each_optimiser_step(tmp_path: Path) -> None:
     expected = [step.set(number) for number in range(3)]
     assert trained == [ratio for ratio in expected for _ in range(2)]  # both micro-batches
     assert {ratio for training, ratio in model.seen if not training} == {0.75}
+    logged = [entry["mask_ratio"] for entry in trainer.state.log_history if "mask_ratio" in entry]
+    assert logged == pytest.approx(expected)
 
 
 def test_vit_mae_of_transformers_hides_that_share(tmp_path: Path) -> None:

@@ -159,9 +159,9 @@ def test_repeated_masks_are_warned_of_once() -> None:
 
 
 def test_rows_of_ids_other_columns_and_labels() -> None:
-    collator = MaskCollator(TOKENIZER, 0.3)
+    collator = MaskCollator(TOKENIZER, 0.3, pad_to_multiple_of=8)
     made = collator([[0, 7, 8, 9, 2], torch.tensor([0, 7, 8, 9, 10, 11, 2])])
-    assert made["input_ids"].shape == (2, 7)
+    assert made["input_ids"].shape == (2, 8)
     given = [
         {"input_ids": [0, 7, 8, 9, 10, 2], "labels": [1, 2], "token_type_ids": [0] * 6, "attention_mask": [1] * 6},
         {"input_ids": [0, 7, 8, 2], "labels": [5], "token_type_ids": [0] * 4, "attention_mask": [1] * 4},

@@ -104,8 +104,13 @@ class NormalisedTask(GeneTask):
         """Hide genes of scaled cells, and keep the targets of the counts themselves."""
         return replace(super().corrupt(batch, ratio, key), inputs=super().corrupt(_scaled(batch), ratio, key).inputs)
 
-    def _log_counts(self, batch: Any, hidden: Any = None) -> Any:
-        return super()._log_counts(_scaled(batch), hidden)
+    def embed(self, model: Any, batch: Any, hidden: Any = None) -> Tensor:
+        """Return the representation of scaled cells."""
+        return super().embed(model, _scaled(batch), hidden)
+
+    def expected(self, model: Any, batch: Any, **options: Any) -> Any:
+        """Return what is expected of scaled cells; the library size is theirs, too."""
+        return super().expected(model, _scaled(batch), **options)
 
 
 class HiddenLayerTask(GeneTask):

@@ -56,7 +56,7 @@ class ScoreVariants:
     run : str
         A run folder.
     variants : str
-        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz).
+        VCF (.vcf, .vcf.gz), or a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet).
     output : str
         The file to write, of the same format.
     column : str

@@ -4,16 +4,19 @@ The score of a substitution is log p(alt) − log p(ref) at its position, which 
 Every alternative of a site shares one prediction.
 """
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
-from r2mae.files import check_output_is_not_source, exclusive
+from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
+from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.tokens import MASK, reverse_complement
@@ -33,7 +36,7 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.saving import load_model
 
 BLOCK = 4096
-"""Rows that are scored at a time."""
+"""Rows that are scored and saved at a time."""
 ROWS = 128
 """Windows of a forward pass."""
 
@@ -89,8 +92,8 @@ def window_start(positions: Numbers, sizes: Numbers, length: int) -> Numbers:
     return np.asarray(np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0)))
 
 
-def _open_run(run: str | Path, data: str | None, device: str) -> tuple[AlignmentStore, SiteLogs]:
-    """Return a finished run's store or another, and predictions there."""
+def _open_run(run: str | Path, data: str | None, device: str) -> tuple[AlignmentStore, SiteLogs, dict[str, Any]]:
+    """Return a finished run's store or another, predictions there, and what they depend on."""
     folder, domain = RunFolder(run), get_domain("genome")
     if (found := folder.read_config().get("domain")) != domain.name:
         raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {domain.name}")
@@ -98,7 +101,9 @@ def _open_run(run: str | Path, data: str | None, device: str) -> tuple[Alignment
     store = AlignmentStore(data or config.data.source)
     if data is None:
         folder.check_data(config.data.source, domain.fingerprint(config))
-    return store, site_scorer(store, model, config.data.window)
+    logs = site_scorer(store, model, config.data.window)
+    of_model, where = fingerprint(folder.weights, folder.model_file), next(model.parameters()).device.type
+    return store, logs, {"model": of_model, "store": store.fingerprint, "device": where}
 
 
 def score_command(run: str, variants: str, output: str, **options: Any) -> None:
@@ -121,10 +126,11 @@ def score_variants(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Score a file of variants; memory does not grow with it.
+    """Score a file of variants; memory does not grow with it, but for Parquet.
 
-    The file is read once before any prediction, so that wrong rows cost no time. The output appears when all rows have
-    been scored. If another process writes it, a UserError is raised.
+    The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
+    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes. If another process
+    writes this output, a UserError is raised.
 
     For parameters see :class:`r2mae.genome.domain.ScoreVariants`; `progress` is called with the number of rows done and
     the total. Returns the number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have
@@ -135,20 +141,34 @@ def score_variants(
     check_output(output, source.kind)
     check_output_is_not_source(output, path)
     source.check_column(column)
-    store, logs = _open_run(run, data, device)
+    store, logs, plan = _open_run(run, data, device)
     total = sum(len(block.rows) for block in source.blocks(BLOCK))
+    plan |= {"variants": fingerprint(path), "block": BLOCK}
     counts = np.zeros(len(REASONS), np.int64)
 
-    def scored() -> Iterator[Scored]:
+    def scored(saved: IO[bytes]) -> Iterator[Scored]:
         rows = 0
         for block in source.blocks(BLOCK):
-            found = substitutions(block.alleles, store)
-            yield block, scores_of(found, logs), found.reasons
+            found, place, size = substitutions(block.alleles, store), saved.tell(), 4 * len(block.alleles)
+            finished = saved.read(size)
+            if len(finished) < size:
+                finished = scores_of(found, logs).tobytes()
+                saved.truncate(place)
+                saved.write(finished)
+                os.fsync(saved.fileno())
+            yield block, np.frombuffer(finished, np.float32), found.reasons
             counts[:] += np.bincount(found.reasons, minlength=len(REASONS))
             rows += len(block.rows)
             if progress is not None:
                 progress(rows, total)
 
+    folder = output.with_name(f".{output.name}.scores")
     with exclusive(output):
-        source.write(output, column, scored())
+        if read_json(folder / "plan.json") != plan:  # of other variants, or another model
+            shutil.rmtree(folder, ignore_errors=True)
+            write_json(folder / "plan.json", plan)
+        with (folder / "scores").open("a+b", buffering=0) as saved:
+            saved.seek(0)
+            source.write(output, column, scored(saved))
+        shutil.rmtree(folder)
     return dict(zip(REASONS, counts.tolist(), strict=True))

@@ -10,6 +10,7 @@ import io
 import math
 import multiprocessing
 import os
+import sys
 import tarfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -235,6 +236,7 @@ _DEEP_MODES = ("I", "F")  # 16- and 32-bit greyscale; PIL would clip them at 255
 BLOCK = 64  # files of one job of the pool
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
 _FORMAT = 4  # of the files in the cache folder
+_LONG = 20_000  # images whose decoding is worth a progress bar
 _TURNS = {  # by the orientation in EXIF; Pillow's exif_transpose also writes the EXIF again, which fails on odd ones
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -285,11 +287,11 @@ class DecodedImages(StoredImages):
         return images
 
 
-def in_threads(job: Callable[[int], object], count: int) -> dict[int, BrokenFileError]:
+def in_threads(job: Callable[[int], object], count: int, *, label: str | None = None) -> dict[int, BrokenFileError]:
     """Run `job` for the numbers below `count` in threads, in a worker process in its only one.
 
-    Warnings on metadata are ignored, and decompression bombs are refused. Returns the errors of broken files by number;
-    the first other error is raised.
+    Warnings on metadata are ignored, and decompression bombs are refused. With a `label`, a progress bar is shown.
+    Returns the errors of broken files by number; the first other error is raised.
     """
     blocks = [range(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
     threads = 1 if parent_process() else min(8, os.cpu_count() or 1, len(blocks))
@@ -309,6 +311,12 @@ def in_threads(job: Callable[[int], object], count: int) -> dict[int, BrokenFile
         done: Iterable[None] = map(run, blocks)
         if threads > 1:
             done = stack.enter_context(ThreadPoolExecutor(threads)).map(run, blocks)  # an error cancels what waits
+        if label is not None:
+            from rich.progress import track
+
+            from r2mae.terminal import Terminal
+
+            done = track(done, label, len(blocks), console=Terminal(stderr=True), transient=True)
         for _ in done:
             pass
     return dict(sorted(broken.items()))
@@ -477,7 +485,8 @@ class _Survey:
             if images is not None:
                 images[place] = made
 
-        errors = in_threads(decode_one, len(self.sound))
+        label = "decoding" if len(self.sound) >= _LONG and sys.stderr.isatty() else None
+        errors = in_threads(decode_one, len(self.sound), label=label)
         self.broken |= {int(self.sound[place]): error for place, error in errors.items()}
         self.check_broken()
         kept = np.delete(np.arange(len(self.sound)), list(errors))

@@ -36,7 +36,8 @@ class MaskRatioCallback(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Set the ratio of the step to which the batch belongs."""
-        self.ratio.set(trainer.global_step)
+        value = self.ratio.set(trainer.global_step)
+        pl_module.log(self.ratio.attribute, value, batch_size=1)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -54,6 +54,8 @@ class MaskCollator:
         Seed of ratios and masks.
     corruption : {"80-10-10", "mask"}
         The replacement of a hidden token; see :class:`~r2mae.text.task.TokenTask`.
+    pad_to_multiple_of : int, optional
+        As in the stock collators.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class MaskCollator:
         *,
         seed: int = 0,
         corruption: Corruption = "80-10-10",
+        pad_to_multiple_of: int | None = None,
     ) -> None:
         try:
             self.ratio = as_ratio(ratio)
@@ -93,6 +96,7 @@ class MaskCollator:
                 )
         self.tokenizer, self.seed = tokenizer, seed
         self.corruption: Corruption = corruption
+        self.pad_to_multiple_of = pad_to_multiple_of
         self._special = torch.tensor(sorted({int(one) for one in tokenizer.all_special_ids}))
         self._ordinary = torch.from_numpy(np.setdiff1d(np.arange(len(tokenizer)), self._special.numpy()))
         # Shared with all workers, also persistent ones: epoch; whether it was set; digest of the first batch; whether
@@ -153,7 +157,7 @@ class MaskCollator:
                 )
             row.update({name: value.tolist() for name, value in row.items() if isinstance(value, Tensor | np.ndarray)})
         padded = pad_without_fast_tokenizer_warning(  # type: ignore[no-untyped-call]
-            self.tokenizer, rows, return_tensors="pt"
+            self.tokenizer, rows, return_tensors="pt", pad_to_multiple_of=self.pad_to_multiple_of
         )
         return {**padded, "input_ids": padded["input_ids"].long()}
 
@@ -264,7 +268,7 @@ class MaskRatioCallback(TrainerCallback):
 
     Under accumulation all micro-batches of a step have the same ratio, and so have all processes. It is a function of
     seed and ``global_step``, so that a resumed training continues with the same ratios. Evaluation has the model's own
-    ratio.
+    ratio. The mean ratio of the steps is logged with their loss.
 
     Parameters
     ----------
@@ -282,18 +286,28 @@ class MaskRatioCallback(TrainerCallback):
 
     def __init__(self, ratio: RatioGiven, seed: int = 0, attribute: str = "mask_ratio") -> None:
         self.ratio = StepRatio(ratio, seed, attribute)
+        self._used: list[float] = []
 
     def on_train_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Find the ratio of the model."""
+        self._used = []
         self.ratio.begin(kwargs["model"], state.max_steps)
 
     def on_step_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the ratio of an optimiser step."""
-        self.ratio.set(state.global_step)
+        self._used.append(self.ratio.set(state.global_step))
 
     def on_step_end(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the model's own ratio: an evaluation or a saved model may follow."""
         self.ratio.restore()
+
+    def on_log(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
+        """Log the mean ratio."""
+        if self._used and "loss" in (logs := kwargs["logs"]):
+            logs[self.ratio.attribute] = float(np.mean(self._used))
+            if state.log_history:
+                state.log_history[-1] |= {self.ratio.attribute: logs[self.ratio.attribute]}
+            self._used = []
 
 
 def hidden_logits(

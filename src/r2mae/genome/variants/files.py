@@ -1,4 +1,4 @@
-"""Files of variants: VCF and tables of text; rows are written as they were. And which can be scored.
+"""Files of variants: VCF, tables of text, and Parquet; rows are written as they were. And which can be scored.
 
 Rows of a VCF stay text: records of pysam round the numbers of INFO, and cannot be written if the header does not
 declare their contig and keys.
@@ -43,11 +43,11 @@ SiteLogs = Callable[[Numbers, Numbers], Logs]
 """From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
 Allele = tuple[str, int, str, str]
 """An alternative: contig, position (counted from 1), reference and alternative allele."""
-Kind = Literal["vcf", "tsv", "csv"]
+Kind = Literal["vcf", "tsv", "csv", "parquet"]
 REASON = "_reason"
 """What the name of the column with the reasons ends in, after that of the scores."""
 
-_KINDS: dict[str, Kind] = {".vcf": "vcf", ".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
+_KINDS: dict[str, Kind] = {".vcf": "vcf", ".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".parquet": "parquet"}
 _SPELLINGS = {
     "chrom": ("chrom", "chromosome", "contig", "chr"),
     "pos": ("pos", "position"),
@@ -62,9 +62,9 @@ _DECLARED = "##INFO=<ID="
 
 
 class Block(NamedTuple):
-    """Consecutive rows of a file, their alternatives, and the row of each."""
+    """Consecutive rows of a file (texts, or a record batch of pyarrow), their alternatives, and the row of each."""
 
-    rows: list[str]
+    rows: Any
     owners: list[int]
     alleles: list[Allele]
 
@@ -91,24 +91,27 @@ def text_file(path: Path) -> Iterator[Callable[[str], Any]]:
 
 def kind_of(path: Path) -> Kind | None:
     """Return the format of a name, None for no format of variants."""
-    return _KINDS.get(Path(path.name.lower().removesuffix(".gz").removesuffix(".bgz")).suffix)
+    name = path.name.lower()
+    kind = _KINDS.get(Path(name.removesuffix(".gz").removesuffix(".bgz")).suffix)
+    return None if kind == "parquet" and not name.endswith(".parquet") else kind
 
 
 def open_variants(path: Path) -> "Variants":
     """Open a file of variants, which needs columns for contig, position and alleles."""
     kind = kind_of(path)
     if kind is None:
-        raise UserError(f"{path}: variants are read from VCF or a table (.vcf, .tsv, .csv, also .gz): convert it")
+        formats = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
+        raise UserError(f"{path}: variants are read from {formats}, not from BCF: convert it")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    return Variants(path, kind)
+    return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
 
 
 def check_output(output: Path, kind: Kind) -> None:
     """Refuse an output of another format than the input has."""
     if kind_of(output) != kind:
-        ends = f".{kind} or .{kind}.gz"
-        raise UserError(f"{output}: the rows are written as they were read: name a file that ends in {ends}")
+        also = "" if kind == "parquet" else f" or .{kind}.gz"
+        raise UserError(f"{output}: the rows are written as they were read: name a file that ends in .{kind}{also}")
 
 
 def _find_columns(names: Sequence[str], where: str) -> list[int]:
@@ -250,6 +253,53 @@ class Variants:
         return self.names.index(column)
 
 
+class ParquetVariants(Variants):
+    """A Parquet file, whose rows are record batches of pyarrow; all of it is in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.kind = path, "parquet"
+        with reading(path, "fetch it again"):
+            import pyarrow
+            from pyarrow.parquet import read_table
+
+            self.table = read_table(path)
+            self.table.validate(full=True)  # text may be damaged
+        self.names = tuple(self.table.column_names)
+        self.places = _find_columns(self.names, str(path))
+        position = self.table.schema.field(self.places[1])
+        if not pyarrow.types.is_integer(position.type):
+            raise UserError(f"{path}: {position.name} holds {position.type}, and positions are whole numbers")
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Yield blocks of at most so many rows."""
+        for rows in self.table.to_batches(max_chunksize=size):
+            contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
+            whole = [one or 0 for one in positions]
+            alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
+            yield Block(rows, list(range(len(rows))), alleles)
+
+    def values(self, block: Block, column: str) -> list[str]:
+        """Return the values of a column."""
+        return _texts(block.rows.column(self._place(column)).to_pylist())
+
+    def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
+        """Write all rows with their scores and reasons, one of which is null."""
+        import pyarrow as arrow
+        from pyarrow.parquet import write_table
+
+        scores, words = list[float | None](), list[str | None]()
+        for _, found, codes in scored:
+            scores += [None if isnan(score) else score for score in found.tolist()]
+            words += [_WORDS[code] or None for code in codes.tolist()]
+        table = self.table.append_column(column, arrow.array(scores, arrow.float32()))
+        with atomic_path(output) as path:
+            write_table(table.append_column(column + REASON, arrow.array(words, arrow.string())), path)
+
+
+def _texts(values: Iterable[Any]) -> list[str]:
+    return ["" if one is None else str(one) for one in values]
+
+
 def _annotated(row: str, names: tuple[str, str], entries: Sequence[tuple[int, str, str]]) -> str:
     """Return a row of a VCF with the scores of its alternatives, and with reasons where one is missing."""
     fields = row.split("\t", _INFO + 1)
@@ -293,15 +343,24 @@ class Substitutions:
 def substitutions(alleles: Sequence[Allele], store: AlignmentStore) -> Substitutions:
     """Compare alternatives with a store.
 
-    Lower-case alleles are what upper-case ones are. A contig is also found with or without "chr" before its name.
+    Lower-case alleles are what upper-case ones are. Longer alleles of equal length that differ in one base are a
+    substitution of that base. A contig is also found with or without "chr" before its name.
     """
     contigs = _contig_numbers([contig for contig, *_ in alleles], store)
     listed = (position - 1 if 0 < position < 1 << 40 else -1 for _, position, *_ in alleles)  # -1 is outside of any
     positions: Int64[np.ndarray, " n"] = np.fromiter(listed, np.int64, len(alleles))
-    refs = np.array([_BASES.get(ref, -1) for _, _, ref, _ in alleles], np.int64)
-    alts = np.array([_BASES.get(alt, -1) for _, _, _, alt in alleles], np.int64)
-    reasons = np.zeros(len(alleles), np.uint8)
-    reasons[(refs < 0) | (alts < 0) | (refs == alts)] = _CODES["no_substitution"]
+    reasons = np.zeros(len(contigs), np.uint8)
+    refs, alts = np.zeros_like(contigs), np.zeros_like(contigs)
+    for place, (_, _, ref, alt) in enumerate(alleles):
+        one, other = _BASES.get(ref), _BASES.get(alt)
+        if one is None or other is None or one == other:
+            shift = _only_difference(ref, alt)
+            if shift is None:
+                reasons[place] = _CODES["no_substitution"]
+                continue
+            one, other = _BASES[ref[shift]], _BASES[alt[shift]]
+            positions[place] += shift
+        refs[place], alts[place] = one, other
     reasons[contigs < 0] = _CODES["unknown_contig"]
     sizes = store.lengths[np.maximum(contigs, 0)]
     reasons[(reasons == 0) & ((positions < 0) | (positions >= sizes))] = _CODES["outside_contig"]
@@ -319,6 +378,14 @@ def _contig_numbers(names: Sequence[str], store: AlignmentStore) -> Int64[np.nda
         other = name[3:] if name.startswith("chr") else f"chr{name}"
         known[name] = store.layout.numbers.get(name, store.layout.numbers.get(other, -1))
     return np.array([known[name] for name in names], np.int64)
+
+
+def _only_difference(ref: str, alt: str) -> int | None:
+    """Return the place of the only base in which alleles of equal length differ, or None."""
+    if len(ref) != len(alt) or not _BASES.keys() >= {*ref, *alt}:
+        return None
+    differ = [place for place, (one, other) in enumerate(zip(ref, alt, strict=True)) if _BASES[one] != _BASES[other]]
+    return differ[0] if len(differ) == 1 else None
 
 
 def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
