@@ -137,15 +137,24 @@ def _table(path: Path) -> Matrix:
     """Read a table of numbers alone, whose first line names its columns."""
     import pandas as pd
 
+    separator, between = (",", "commas") if path.suffix.lower() == ".csv" else ("\t", "tabs")
     with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
-        frame = pd.read_csv(path, sep="," if path.suffix.lower() == ".csv" else "\t", low_memory=False)
+        frame = pd.read_csv(path, sep=separator, low_memory=False)
     names = [str(name) for name in frame]
     numbered = pd.to_numeric(pd.Series(names, dtype=str), errors="coerce").notna().any()
     if numbered or not isinstance(frame.index, pd.RangeIndex) or any(name.startswith("Unnamed: ") for name in names):
-        raise UserError(f"{path}: its first line has to name each column, and none may number the rows (index=False)")
+        raise UserError(
+            f"{path}: its first line has to name each column, and no name may be a number; a column that numbers the "
+            "rows is to be omitted (index=False)"
+        )
     words = frame.select_dtypes(exclude=["number", "bool"])
-    if words.shape[1]:
-        raise UserError(f"{path}: column {str(words.columns[0])[:40]!r} does not hold numbers alone: mend or omit it")
+    if len(frame) and words.shape[1]:
+        column = words.iloc[:, 0]
+        row = int(np.argmax(pd.to_numeric(column, errors="coerce").isna() & column.notna()))
+        raise UserError(
+            f"{path}: row {row + 1}, column {str(column.name)[:40]!r} holds {str(column.iloc[row])[:40]!r}, expected "
+            f"numbers with {between} between them: correct it, or omit the column"
+        )
     return Matrix(path.stem, frame.to_numpy(dtype=np.float64), tuple(names))
 
 

@@ -61,8 +61,8 @@ def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
 MISTAKES = {
     "pictures none": "there is no run folder none",
     "pictures new": "not finished",
-    "pictures text": "text is a run of text: name runs of one domain that has pictures, such as images",
-    "pictures a text": "text is a run of text: name runs of one domain",
+    "pictures text": "text is a run of text without pictures: name pretraining runs of one domain, such as images",
+    "pictures a text": "text is a run of text without pictures: name pretraining runs",
     "pictures a seed": "have different test images",
     "pictures a other": "have different test images",
     "pictures a --ratio 70": "--ratio must be above 0 and below 1, not 70",

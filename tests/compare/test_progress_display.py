@@ -75,6 +75,13 @@ def test_cells_without_steps_and_cells_that_failed(runs: list[SweepRun]) -> None
     assert pipe.at(300, (0, 0), (0, 0), (0, 0), (0, 0)) == ""
 
 
+def test_a_run_that_ends_before_its_steps_are_seen(runs: list[SweepRun]) -> None:
+    pipe = Pipe(runs)
+    pipe.display.finished(runs[0], 100.0, {})
+    line = "all runs: 1 of 4 finished, about 5 min left"
+    assert pipe.at(100, (1000, 1000), (0, 0), (0, 0), (0, 0)) == line
+
+
 def test_a_terminal_has_a_bar_alone(runs: list[SweepRun]) -> None:
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=100, color_system=None)

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,6 +111,13 @@ def test_a_schedule_needs_the_number_of_steps() -> None:
     with pytest.raises(ValueError, match="at least one step"):
         LinearDecay(0.5, 0.1).bind(0)
     assert LinearDecay(0.5, 0.1).bind(1)(0, KEY) == 0.5
+
+
+@pytest.mark.parametrize("ratio", [LinearDecay, UniformAbove])
+def test_the_end_is_given_by_name(ratio: Any) -> None:
+    """The third number was once the decay."""
+    with pytest.raises(TypeError):
+        ratio(0.5, 0.1, 0.01)
 
 
 def test_uniform_above_rises_out_of_a_falling_floor() -> None:

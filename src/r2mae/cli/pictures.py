@@ -49,7 +49,8 @@ def run(options: Options) -> int:
     check_suffix(output)
     for path, (own, config) in zip(paths, found, strict=True):
         if not own.has_examples or own.name != domain.name:
-            raise UserError(f"{path} is a run of {own.name}: name runs of one domain that has pictures, such as images")
+            kind = own.name if own.has_examples else f"{own.name} without pictures"
+            raise UserError(f"{path} is a run of {kind}: name pretraining runs of one domain, such as images")
         domain.check_source(config)
         if options.output is not None:
             check_output(domain, output, config.data.source)

@@ -75,7 +75,7 @@ class ProgressDisplay:
         """Show the steps done and planned of every waiting run (0 planned: not started)."""
         shares = [self._share(index, *step) for index, step in enumerate(steps)]
         for index, (_, planned) in enumerate(steps):
-            if planned:
+            if planned and index not in self._ended:
                 self._first.setdefault(index, shares[index])
         running = {index: step for index, step in enumerate(steps) if step[1] and index not in self._ended}
         measured = sum(done == planned for done, planned in running.values())

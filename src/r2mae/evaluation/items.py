@@ -18,7 +18,7 @@ from r2mae.files import atomic_write, confined_file, jsonable
 from r2mae.masking.keys import Key
 
 _METADATA_KEY = "r2mae"  # the key of our entry in the file's metadata
-_MAX_FILE_BYTES = 1 << 26  # larger files are not ours, and are not read
+_MAX_FILE_BYTES = 1 << 28  # 67 million scores; larger files are not read
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ def _dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end: floa
     """Ratio falls linearly from high to low over the run."""
     from r2mae.masking.ratios import LinearDecay
 
-    return Scheme("dynamic", LinearDecay(high, low, decay_end, decay_in))
+    return Scheme("dynamic", LinearDecay(high, low, end=decay_end, unit=decay_in))
 
 
 @register("mdlm", colour="#009e73")
@@ -53,7 +53,7 @@ def _r2mae_dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end
     """p ~ U(floor, high) for every mini-batch, with a floor that falls from high to low over the run."""
     from r2mae.masking.ratios import UniformAbove
 
-    return Scheme("r2mae-dynamic", UniformAbove(high, low, decay_end, decay_in))
+    return Scheme("r2mae-dynamic", UniformAbove(high, low, end=decay_end, unit=decay_in))
 
 
 @register("cl", colour="#0072b2")

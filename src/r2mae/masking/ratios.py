@@ -5,7 +5,7 @@ of one optimiser step, and ``nodes()`` is a quadrature of its distribution over 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -162,6 +162,7 @@ class LinearDecay:
 
     high: float
     low: float
+    _: KW_ONLY
     end: float = 1.0
     unit: Literal["steps", "epochs"] = "steps"
     total_steps: int | None = None
