@@ -100,7 +100,10 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
         if name is None and not Path(leading[0]).suffix and "did you mean" in nearest(leading[0], DOMAINS):
             raise unknown("domain", leading[0], DOMAINS)
         some = textwrap.shorten(" ".join(leading), 40, placeholder=" …")
-        raise UserError(f"{command} takes one data set, not {len(leading)} ({some}): name one, or a folder of them all")
+        raise UserError(
+            f"{command} takes one data set, not {len(leading)} ({some}): name one, such as a folder; quote a pattern "
+            "of texts ('notes/*.txt'); join .h5ad files first (anndata.concat)"
+        )
     data = leading[0] if leading else of_file.get("data")
     if name is None and data is not None:
         name = domain_of(data)
