@@ -192,7 +192,9 @@ def test_files_that_are_none(make: Make, write: Write, run: Run) -> None:
     Path("folder").mkdir()
     Path("folder/notes.txt").write_text("no cells")
     for name in ("folder.zarr", "folder"):
-        refused(run, pretrain(name), f"{name} is a folder, and cells are read from .h5ad: ", "anndata.read_zarr, ")
+        refused(
+            run, pretrain(name), f"{name} is a folder, and cells are read from one .h5ad file: ", "anndata.read_zarr, "
+        )
     for name in ("text.h5ad", "empty.h5ad"):
         refused(
             run,

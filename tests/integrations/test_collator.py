@@ -212,7 +212,7 @@ def test_mistakes_are_one_line() -> None:
     with pytest.raises(UserError, match="has no mask token: add one"):
         MaskCollator(bare, 0.15)
     bare.mask_token = "<mask>"
-    with pytest.raises(UserError, match="has no pad token: add one"):
+    with pytest.raises(UserError, match=r"has no pad token: add one with .*, and make room for it: model\.resize_"):
         MaskCollator(bare, 0.15)
     for ratio in (LinearDecay(0.4, 0.15), UniformAbove(0.4, 0.15), Uniform(0.1, 0.2, "stratified")):
         with pytest.raises(UserError, match="depends on the step"):

@@ -80,6 +80,15 @@ def test_a_preset_brings_one_and_the_user_the_other(capsys: pytest.CaptureFixtur
         assert (found["tokenizer"], found["vocab_size"]) == expected
 
 
+def test_tasks_of_a_measurement_replace_all_tasks_of_the_run() -> None:
+    own = TextConfig.make(data="x", glue=("sst2",), glue_probes=("qnli",))
+    for given in ({"glue": ("qqp",)}, {"glue_probes": ("qqp",)}):
+        found = own.with_measurement(**given).evaluation
+        assert (found.glue, found.glue_probes) == (given.get("glue", ()), given.get("glue_probes", ()))
+    found = own.with_measurement(glue_limit=9).evaluation
+    assert (found.glue, found.glue_probes, found.glue_limit) == (("sst2",), ("qnli",), 9)
+
+
 def test_what_old_runs_hold_is_read() -> None:
     TextConfig.from_dict({"domain": "text", "data": "ok.txt", "glue_limit": 5, "text_column": "body"})
     TextConfig.from_dict({"domain": "text", "data": "ok.txt", "tokenizer": ROBERTA, "vocab_size": 300})

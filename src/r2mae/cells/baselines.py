@@ -115,7 +115,7 @@ def obsm_embedding(table: "CellTable", source: str, key: str) -> Float32[np.ndar
 
 
 class MeanCell(NamedTuple):
-    """The mean cell: shares of the library, dispersions, the mean of log-normalised expression; by gene, above zero."""
+    """The mean cell, by gene: shares of the library and dispersions, above zero; means of log-normalised expression."""
 
     shares: Float32[np.ndarray, " genes"]
     theta: Float32[np.ndarray, " genes"]

@@ -39,10 +39,11 @@ RAW = "raw.X"
 """Name, used like that of a layer, of the matrix that AnnData keeps next to a normalised X."""
 IN_MEMORY = "AnnData"
 """Name of the data in the configuration of a run on an AnnData object."""
-_HINT = (
-    "fetch or export it again; convert other formats, such as with anndata.read_zarr, scanpy.read_10x_h5, "
-    "scanpy.read_10x_mtx, anndata.io.read_loom, mudata.read_h5mu or scanpy.read_csv, and write_h5ad"
+_CONVERT = (
+    "convert other formats, such as with anndata.read_zarr, scanpy.read_10x_h5, scanpy.read_10x_mtx, "
+    "anndata.io.read_loom, mudata.read_h5mu or scanpy.read_csv, and write_h5ad"
 )
+_HINT = f"fetch or export it again; {_CONVERT}"
 NO_BATCHES = ("all",)
 _MIN_SHARED = 0.1
 _SLACK = 1 << 20  # bytes of an .h5ad file in addition to its arrays
@@ -102,7 +103,7 @@ def path_of(source: str | Path) -> Path:
     if not path.exists():
         raise UserError(f"{path} does not exist: name an .h5ad file or a set ({nearest(name, SETS)})")
     if path.is_dir():
-        raise UserError(f"{path} is a folder, and cells are read from .h5ad: {_HINT}")
+        raise UserError(f"{path} is a folder, and cells are read from one .h5ad file: {_CONVERT}")
     return path
 
 
@@ -512,7 +513,7 @@ def write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> N
     Raises
     ------
     UserError
-        If the source has other cells than were embedded.
+        If the source has other cells than were embedded, or an ``obsm`` of old versions, which is one array.
     OSError
         If the output cannot be written, or the disk is full.
     """

@@ -101,8 +101,8 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
             raise unknown("domain", leading[0], DOMAINS)
         some = textwrap.shorten(" ".join(leading), 40, placeholder=" …")
         raise UserError(
-            f"{command} takes one data set, not {len(leading)} ({some}): name one; of images or text give a folder, "
-            "or of text a pattern in quotes such as 'notes/*.txt'; join other files first"
+            f"{command} takes one data set, not {len(leading)} ({some}): name one, such as a folder; quote a pattern "
+            "of texts ('notes/*.txt'); join other files first (anndata.concat)"
         )
     data = leading[0] if leading else of_file.get("data")
     if name is None and data is not None:

@@ -89,10 +89,11 @@ class MaskCollator:
         if corruption not in SHARES:
             raise unknown("corruption", corruption, SHARES)
         for kind in ("mask", "pad"):
-            if getattr(tokenizer, f"{kind}_token") is None:
+            if getattr(tokenizer, f"{kind}_token_id") is None:
                 raise UserError(
                     f"the tokenizer {tokenizer.name_or_path!r} has no {kind} token: add one with "
-                    f"tokenizer.add_special_tokens({{'{kind}_token': '<{kind}>'}})"
+                    f"tokenizer.add_special_tokens({{'{kind}_token': '<{kind}>'}}), and make room for it: "
+                    "model.resize_token_embeddings(len(tokenizer))"
                 )
         self.tokenizer, self.seed = tokenizer, seed
         self.corruption: Corruption = corruption

@@ -50,12 +50,12 @@ def task_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Glue:
-    """Options of evaluations on GLUE. Without tasks these are the run's.
+    """Options of evaluations on GLUE.
 
     Parameters
     ----------
     glue : list of str
-        Tasks to fine-tune on, such as sst2 qnli.
+        Tasks to fine-tune on, such as sst2 qnli. Without --task and --probe the tasks are the run's.
     glue_probes : list of str
         Tasks for linear probes, such as sst2 qnli.
     glue_limit : int, optional
