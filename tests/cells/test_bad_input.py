@@ -251,9 +251,9 @@ def test_what_is_embedded_is_checked_alike(make: Make, write: Write, run: Run) -
     other.var_names = [f"other{i}" for i in range(12)]
     write(other, Path("c.h5ad"))
     told = "c.h5ad: only 0 of the model's 12 genes are there (its first is 'g0', the first here 'other0'): name "
-    refused(run, "embed run c.h5ad -o c.h5ad --device cpu", told)
+    refused(run, "embed run c.h5ad -o d.h5ad --device cpu", told)
     Path("file").touch()
-    refused(run, "embed run a.h5ad -o file/out.h5ad --device cpu", "file/out.h5ad: ")
+    refused(run, "embed run a.h5ad -o file/out.h5ad --device cpu", "file: File exists")
 
 
 @pytest.mark.slow
@@ -292,7 +292,7 @@ def test_read_only_folders(make: Make, write: Write, run: Run) -> None:
 
 
 @pytest.mark.parametrize("part", ["X/data", "X/indices", "X/indptr", "layers/dense", "obsm/X_pca", "obs/age"])
-@pytest.mark.parametrize("how", ["virtual", "external"])
+@pytest.mark.parametrize("how", ["virtual", "external", "linked"])
 def test_parts_in_other_files(make: Make, write: Write, tmp_path: Path, part: str, how: str) -> None:
     """HDF5 reads them as zeros where the other file is missing."""
     adata = make()
@@ -307,8 +307,14 @@ def test_parts_in_other_files(make: Make, write: Write, tmp_path: Path, part: st
             layout = h5py.VirtualLayout(values.shape, values.dtype)
             layout[...] = h5py.VirtualSource("gone.h5", "x", values.shape, values.dtype)
             made = file.create_virtual_dataset(part, layout, fillvalue=1)
-        else:
+        elif how == "external":
             made = file.create_dataset(part, values.shape, values.dtype, external=[("gone.bin", 0, values.nbytes)])
+        else:
+            with h5py.File(tmp_path / "other.h5", "w") as other:
+                made = other.create_dataset(part, data=values)
+                made.attrs.update(attributes)
+            file[part] = h5py.ExternalLink("other.h5", f"/{part}")
+            made = file[part]
         made.attrs.update(attributes)
     layer = {"layers/dense": "dense"}.get(part)
     with pytest.raises(UserError, match=f"/{part} is kept in other files"):

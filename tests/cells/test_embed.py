@@ -75,6 +75,18 @@ def test_files_without_obsm_and_names_that_occur_twice(make: Make, write: Write,
     np.testing.assert_array_equal(anndata.read_h5ad(tmp_path / "out.h5ad").obsm["X_r2mae"], EMBEDDING)
 
 
+def test_an_obsm_in_another_file_is_not_written_to(make: Make, write: Write, tmp_path: Path) -> None:
+    path, other = (write(make(), tmp_path / name) for name in ("a.h5ad", "other.h5ad"))
+    before = other.read_bytes()
+    with h5py.File(path, "r+") as file:
+        del file["obsm"]
+        file["obsm"] = h5py.ExternalLink("other.h5ad", "/obsm")
+    with pytest.raises(UserError, match=r"a\.h5ad: obsm is a link to another place or file: name an output in \.npz"):
+        write_h5ad(tmp_path / "out.h5ad", ARRAYS, str(path))
+    assert other.read_bytes() == before
+    assert not (tmp_path / "out.h5ad").exists()
+
+
 @pytest.mark.filterwarnings("ignore::anndata.OldFormatWarning")
 def test_an_old_file_in_which_obsm_is_one_array(make: Make, write: Write, tmp_path: Path) -> None:
     path = write(make(), tmp_path / "a.h5ad")

@@ -227,8 +227,8 @@ def _stored(path: Path, store: Any, group: str) -> Stored:
 def _check_parts(path: Path, element: Any, name: str) -> None:
     """Refuse arrays that take more than half of the memory, whatever the size of the file."""
     parts = [element]
-    if hasattr(element, "visititems"):
-        element.visititems(lambda _, part: parts.append(part))
+    if hasattr(element, "visit_links"):  # a group, whose links may lead to other files
+        element.visit_links(lambda link: parts.append(element[link]))
     arrays = [part for part in parts if hasattr(part, "shape")]
     _check_place(path, *arrays)
     size, limit = sum(int(array.nbytes or 0) for array in arrays), memory_limit()
@@ -242,10 +242,11 @@ def _check_parts(path: Path, element: Any, name: str) -> None:
 def _check_place(path: Path, *arrays: Any) -> None:
     """Refuse arrays that are kept in other files: HDF5 fills them with a number where one of them is missing."""
     for array in arrays:
-        if getattr(array, "is_virtual", False) or getattr(array, "external", None):
+        linked = array.file.filename != os.fspath(path)
+        if linked or getattr(array, "is_virtual", False) or getattr(array, "external", None):
             raise UserError(
-                f"{path}: {array.name} is kept in other files (HDF5 calls it virtual or external): write all into one "
-                "file, such as with adata.write_h5ad"
+                f"{path}: {array.name} is kept in other files (HDF5 calls it linked, virtual or external): write all "
+                "into one file, such as with adata.write_h5ad"
             )
 
 
@@ -529,6 +530,8 @@ def write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> N
             with temporary.open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size + arrays["embedding"].nbytes + _SLACK)
         with h5py.File(temporary, "r+") as store:
+            if not isinstance(store.get("obsm", getlink=True, default=h5py.HardLink()), h5py.HardLink):
+                raise UserError(f"{path}: obsm is a link to another place or file: name an output in .npz")
             if isinstance(store.get("obsm"), h5py.Dataset):
                 raise UserError(f"{path}: obsm is one array, as in files before anndata 0.7: name an output in .npz")
             obsm = store.require_group("obsm")
