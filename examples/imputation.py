@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from r2mae.integrations.sklearn import MaskedAutoencoderImputer
 
-MOST_COLUMNS = 300  # for the Gaussian
+MOST_COLUMNS, MOST_ROWS = 300, 20_000  # for the Gaussian, which solves a system for each row
 
 
 class GaussianImputer:
@@ -91,8 +91,8 @@ def main() -> None:
         "Gaussian": GaussianImputer(),
         "MaskedAutoencoderImputer": MaskedAutoencoderImputer(min_steps=given.steps, random_state=given.seed),
     }
-    if len(columns) > MOST_COLUMNS:
-        del imputers["Gaussian"]  # its time grows with the cube of their number
+    if len(columns) > MOST_COLUMNS or len(known) > MOST_ROWS:
+        del imputers["Gaussian"]
     errors = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of IterativeImputer: five rounds
