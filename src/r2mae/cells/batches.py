@@ -74,6 +74,7 @@ def load_data(config: CellsConfig) -> CellData:
         config.data.source,
         layer=config.data.layer,
         batch_key=config.data.batch_key,
+        columns=(*filter(None, (config.data.donor_key,)), *config.data.labels, *config.data.regress),
         n_top_genes=config.data.n_top_genes,
         min_genes=config.data.min_genes,
     )

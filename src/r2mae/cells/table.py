@@ -296,6 +296,7 @@ def load_cells(
     *,
     layer: str | None = None,
     batch_key: str | None = None,
+    columns: Sequence[str] = (),
     n_top_genes: int | None = None,
     min_genes: int = 0,
     genes: Sequence[str] | None = None,
@@ -316,6 +317,8 @@ def load_cells(
         Layer of raw counts; by default X (also "X"). "raw.X" is the matrix in ``adata.raw``, with its own genes.
     batch_key : str, optional
         Column of obs with the batch; every cell must have a value.
+    columns : sequence of str
+        Further columns of obs that must exist; one that does not is refused before the counts are read.
     n_top_genes : int, optional
         Use this many highly variable genes; see :func:`r2mae.cells.counts.highly_variable_genes`.
     min_genes : int
@@ -333,6 +336,8 @@ def load_cells(
     """
     with open_source(source, layer) as raw:
         _check_names(raw, least=2 if genes is None else 1)
+        for column in columns:
+            column_of(raw, column)
         if batch_key is not None and batches is None:
             column_of(raw, batch_key, whole=True)
         numbers = align_batches(raw.name, raw.obs, batch_key, batches, transform_batch) if batches else None
