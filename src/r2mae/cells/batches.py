@@ -59,6 +59,9 @@ class CellData(Data):
     validation: CellBatches | None
     architecture: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"CellData({self.table!r})"
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on cells and genes that were omitted or filled in."""

@@ -199,6 +199,10 @@ class CellsDomain(Domain):
             stored = tuple(str(key) for key in store.get("obsm", {}))
         return (*(BASELINES if config.data.validation else BASELINES[:3]), *stored)
 
+    def default_baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return mean if there are validation cells; the file is not opened."""
+        return self.default_baselines if config.data.validation else ()
+
     def check_baselines(self, names: Sequence[str]) -> None:
         """Refuse a baseline whose package is missing, before hours of other work."""
         if "scvi" in names and find_spec("scvi") is None:

@@ -30,6 +30,9 @@ class ImageBatches(Batches):
         self.rows = np.arange(len(images)) if rows is None else rows
         self.augment = augment
 
+    def __repr__(self) -> str:
+        return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
+
     def __len__(self) -> int:
         return len(self.rows)
 

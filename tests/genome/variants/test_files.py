@@ -230,7 +230,7 @@ BAD = {
     "an open quote": ("a.csv", TABLE.replace("\t", ",") + '"chr1,5,A,C\n', "line 3: unexpected end of data"),
     "no names in a gap": ("a.tsv", "\n \n", "no line that names columns"),
     "no parquet": ("a.parquet", "PAR1", "a.parquet cannot be read \\(Could not open"),
-    "bcf": ("a.bcf", "BCF", "variants are read from VCF .* not BCF"),
+    "bcf": ("a.bcf", "BCF", "variants are read from VCF .* not from BCF"),
     "other": ("a.xlsx", "", "variants are read from VCF"),
 }
 
