@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Float
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 
@@ -28,7 +29,7 @@ from r2mae.files import atomic_write, write_json
 from r2mae.images.arrays import reading
 from r2mae.images.files import listed
 from r2mae.images.models import VIT
-from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE
+from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN, mean_and_deviation
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import Origin
@@ -87,6 +88,7 @@ _OMITTED = (
 )
 _BILINEAR = 2  # as PIL numbers it
 _CLOSE = 1e-3
+_SINE_ERROR = 5e-3  # the largest change of sines that are stored in 16 bits
 
 
 def _renamed(name: str, *, ours: bool) -> str:
@@ -218,10 +220,11 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
     unused = sorted(weights.state.keys() - own.keys())
     if strange := [name for name in unused if not name.startswith((*_DECODER, *_OMITTED))]:
         raise UserError(f"{path} has {listed(strange, _SHOWN)}, which our model has not: {_OTHER}")
-    state = {name: weights.state[name] for name in wanted if name in weights.state}
+    state, notes = {name: weights.state[name] for name in wanted if name in weights.state}, []
     for name in ("pos_embed", "decoder_pos_embed"):
         if name in state and state[name].ndim == 3 and state[name].shape[2] == own[name].shape[2]:
-            _check_positions(path, name, state[name].shape[1] - 1, model.grid)
+            state[name], note = fitted_positions(state[name], own[name], model.grid, name)
+            notes += [note] if note else []
     for name, value in state.items():
         if value.shape != own[name].shape:
             shapes = f"{name} {tuple(value.shape)} for {tuple(own[name].shape)}"
@@ -230,17 +233,29 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
             raise UserError(f"{path}: {name} does not hold finite numbers alone: fetch or save it again")
     fresh = [name for name in own if name not in state]
     converted = {name: value.to(own[name].dtype) for name, value in state.items()}
-    return converted, tuple(_notes(weights, fresh, unused))
+    return converted, (*_notes(weights, fresh, unused), *notes)
 
 
-def _check_positions(path: Path, name: str, patches: int, grid: tuple[int, int]) -> None:
-    """Refuse positions of another number of patches, or of a square of them where the model has none."""
-    side = math.isqrt(max(patches, 0))
-    if patches != grid[0] * grid[1] or (side**2 == patches and grid != (side, side)):
+def fitted_positions(
+    table: Float[Tensor, "1 tokens width"], own: Float[Tensor, "1 others width"], grid: tuple[int, int], name: str
+) -> tuple[Float[Tensor, "1 others width"], str]:
+    """Return embeddings of positions, the class token's first, for the model's `grid` of patches, and a note.
+
+    As many as the model's `own` stay as they are, unless they are of a square of patches and the model's are not.
+    Sines and cosines of another square become the model's, which are the same; learned ones of it are refused.
+    """
+    patches, width = table.shape[1:]
+    patches, side = patches - 1, math.isqrt(max(patches - 1, 0))
+    if table.shape[1] == own.shape[1] and (grid == (side, side) or side**2 != patches):
+        return table, ""
+    if not (side and side**2 == patches and width % 4 == 0) or not torch.allclose(
+        table.float(), positions(width, (side, side)), rtol=0, atol=_SINE_ERROR
+    ):
         raise UserError(
-            f"{path}: {name} is for {patches} patches, and the images have {grid[0]} x {grid[1]}: give images of as "
-            "many patches (--resize)"
+            f"{name} is learned for {patches} patches, and the images have {grid[0]} x {grid[1]}: give images of as "
+            "many patches (--resize), or take weights whose positions are sines"
         )
+    return own, f"{name} computed again for {grid[0]} x {grid[1]} patches from {side} x {side} (sines and cosines)"
 
 
 def _read_file(file: Path) -> State:

@@ -22,6 +22,7 @@ from r2mae.domains.lookup import check_run
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
+from r2mae.images.models.vit_mae.model import positions
 from r2mae.images.weights import Weights, fit_weights, from_transformers, load_initial_weights
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import INIT, read_initial_weights
@@ -77,11 +78,20 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
     assert equal(dict(model.state_dict()), {name: value.float() for name, value in theirs.items()})
 
 
-@pytest.mark.parametrize(("shape", "grid"), [((24, 24, 3), "6 x 6"), ((8, 32, 3), "2 x 8")])
-def test_images_of_another_size_are_refused(shape: tuple[int, int, int], grid: str, tmp_path: Path) -> None:
-    path = pth(tmp_path / "mae.pth", dict(ours((16, 16, 3)).state_dict()))
-    with pytest.raises(UserError, match=f"mae.pth: pos_embed is for 16 patches, and the images have {grid}: give"):
-        load_initial_weights(path, ours(shape))
+def test_images_of_another_size(tmp_path: Path) -> None:
+    """Sines are computed again, which lines say; learned positions are refused."""
+    theirs = dict(ours((16, 16, 3), seed=1).state_dict())
+    model = ours((24, 24, 3), seed=2)
+    notes = load_initial_weights(pth(tmp_path / "mae.pth", theirs), model).notes
+    assert torch.equal(model.pos_embed, positions(32, (6, 6)))
+    assert torch.equal(model.decoder_pos_embed, positions(16, (6, 6)))
+    assert [note.split(" for ")[0] for note in notes] == [
+        "pos_embed computed again",
+        "decoder_pos_embed computed again",
+    ]
+    stock_vit(ViTModel).save_pretrained(tmp_path / "learned")
+    with pytest.raises(UserError, match="pos_embed is learned for 16 patches, and the images have 6 x 6: give images"):
+        load_initial_weights(tmp_path / "learned", model)
 
 
 def test_other_means_of_pixels_are_told(tmp_path: Path) -> None:
@@ -124,7 +134,7 @@ REFUSED: dict[str, Callable[[], State]] = {
     r"other shapes: blocks.0.mlp.fc1.weight \(64, 32\) for \(128, 32\): give": lambda: _changed(
         blocks__0__mlp__fc1__weight=torch.ones(64, 32), blocks__0__mlp__fc1__bias=torch.ones(64)
     ),
-    "pos_embed is for 15 patches": lambda: _changed(pos_embed=torch.randn(1, 16, 32)),
+    "pos_embed is learned for 15 patches": lambda: _changed(pos_embed=torch.randn(1, 16, 32)),
 }  # fmt: skip
 
 
