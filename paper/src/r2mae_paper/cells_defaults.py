@@ -30,7 +30,7 @@ from sklearn.metrics import silhouette_samples
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from r2mae.cells.baselines import log_normalized_expression, pca_embedding
+from r2mae.cells.baselines import log_normalized_expression, pca_embedding, scvi_data
 from r2mae.cells.batches import embed_rows, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
@@ -222,19 +222,14 @@ def baseline(folder: Path, name: str, kind: str, splits: int) -> list[Row]:
 def scvi_at_its_defaults(folder: Path, name: str, seed: int, splits: int) -> list[Row]:
     """Score scVI as scvi-tools trains it by default: 128 units, 10 of them latent, and up to 400 passes."""
     import scvi
-    from anndata import AnnData
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     table = read(folder, name)
     scvi.settings.seed = seed
-    obs = pd.DataFrame({"batch": pd.Categorical(np.array(table.batches, dtype=object)[table.batch])})
-    obs.index = obs.index.astype(str)
-    adata = AnnData(table.counts.matrix.astype(np.float32), obs=obs)
-    scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
     begun = time.perf_counter()
-    model = scvi.model.SCVI(adata)
+    model = scvi.model.SCVI(scvi_data(table))
     model.train(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False)
     seconds = round(time.perf_counter() - begun, 2)
     embedding = model.get_latent_representation()

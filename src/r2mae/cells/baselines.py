@@ -34,6 +34,7 @@ from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
 
 if TYPE_CHECKING:
+    from anndata import AnnData
     from scipy.sparse import csr_matrix
 
     from r2mae.cells.table import CellTable
@@ -215,6 +216,19 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
+def scvi_data(table: "CellTable") -> "AnnData":
+    """Return the counts of a table and their batches, set up for scVI."""
+    import scvi
+    from anndata import AnnData
+    from pandas import Categorical, DataFrame
+
+    names = Categorical(np.array(table.batches, dtype=object)[table.batch], categories=list(table.batches))
+    obs = DataFrame({"batch": names}, index=table.obs.index.astype(str))
+    adata = AnnData(table.counts.rows(np.arange(table.counts.shape[0])).astype(np.float32), obs=obs)
+    scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
+    return adata
+
+
 def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
     """Train scVI with scvi-tools, and return its model.
 
@@ -226,8 +240,6 @@ def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
     NumPy and torch.
     """
     import scvi
-    from anndata import AnnData
-    from pandas import Categorical, DataFrame
 
     data = split_data(table, config)
     every = np.arange(table.counts.shape[0])
@@ -240,10 +252,7 @@ def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
     epochs = max(1, round(passes if steps is None else steps / math.ceil(len(trained) / config.optimizer.batch_size)))
     with _quiet():
         scvi.settings.seed = config.seed
-        names = Categorical(np.array(table.batches, dtype=object)[table.batch], categories=list(table.batches))
-        obs = DataFrame({"batch": names}, index=table.obs.index.astype(str))
-        adata = AnnData(table.counts.rows(every).astype(np.float32), obs=obs)
-        scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
+        adata = scvi_data(table)
         sizes = {"n_hidden": config.model.n_hidden, "n_latent": config.model.n_latent, "n_layers": 2}
         model = scvi.model.SCVI(adata, gene_likelihood="nb", **sizes)
         model.train(
