@@ -1,19 +1,16 @@
 """Writing files atomically: a reader finds the old file or the complete new one, never a part.
 
-:func:`read_confined` reads files of folders that may come from strangers; :func:`read_rows` reads tables, and refuses
-truncated ones.
+:func:`read_confined` reads files of folders that may come from strangers.
 """
 
-import csv
 import json
 import math
 import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import StringIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -158,41 +155,6 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Write dictionaries as CSV, atomically; a missing entry is an empty cell."""
-    with atomic_write(path) as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n", restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
-    """Return the header and rows of a CSV file, which must be complete.
-
-    Raises
-    ------
-    UserError
-        If the file is empty, is not text, or has rows of another length than its header; `hint` says what to do.
-    """
-    try:
-        text = read_confined(path).decode("utf-8")
-        if "\0" in text:
-            raise UserError(f"{path} is not text: {hint}")
-        lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not text: {hint}") from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({error}): {hint}") from None
-    if not lines:
-        raise UserError(f"{path} is empty: {hint}")
-    columns, *rows = lines
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(columns):
-            cells = f"{len(row)} cells in row {number}, and {len(columns)} headings"
-            raise UserError(f"{path} is truncated or damaged ({cells}): {hint}")
-    return columns, rows
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:

@@ -16,14 +16,13 @@ from scipy.stats import pearsonr, spearmanr
 from r2mae.compare.runs import SweepRun
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.statistics import paired_difference
-from r2mae.files import read_rows
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae_paper import scheme_tables
 from r2mae_paper.bases import of_corpus, runs_by_ratio
 from r2mae_paper.drawing import COLOURS, GREY, Axes, Figure, Figures, legend_below, panels, ratio_axis
 from r2mae_paper.networks import best_ratios, by_seed, shape
-from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
+from r2mae_paper.rows import TableRow, Tables, column, mean_columns, read_rows, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import PUBLISHED, Study
 

@@ -1,13 +1,18 @@
-"""Tables as lists of rows: making them of columns or of intervals, choosing rows, and taking columns."""
+"""Tables as lists of rows: their CSV files, making them of columns or of intervals, choosing rows and columns."""
 
+import csv
 from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from r2mae.errors import UserError
 from r2mae.evaluation.statistics import Difference, mean_interval
+from r2mae.files import atomic_write, read_confined
 
 TableRow: TypeAlias = dict[str, Any]
 Tables: TypeAlias = Mapping[str, Any]
@@ -63,3 +68,38 @@ def difference_columns(name: str, found: Difference) -> TableRow:
     """Return a paired difference, its 95 % interval and its verdict, in columns that begin with a name."""
     ends = {f"{name}_low": found.low, f"{name}_high": found.high}
     return {name: found.mean, **ends, f"{name}_is": found.verdict}
+
+
+def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write dictionaries as CSV, atomically; a missing entry is an empty cell."""
+    with atomic_write(path) as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n", restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
+    """Return the header and rows of a CSV file, which must be complete.
+
+    Raises
+    ------
+    UserError
+        If the file is empty, is not text, or has rows of another length than its header; `hint` says what to do.
+    """
+    try:
+        text = read_confined(path).decode("utf-8")
+        if "\0" in text:
+            raise UserError(f"{path} is not text: {hint}")
+        lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text: {hint}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({error}): {hint}") from None
+    if not lines:
+        raise UserError(f"{path} is empty: {hint}")
+    columns, *rows = lines
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(columns):
+            cells = f"{len(row)} cells in row {number}, and {len(columns)} headings"
+            raise UserError(f"{path} is truncated or damaged ({cells}): {hint}")
+    return columns, rows

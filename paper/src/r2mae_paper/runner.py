@@ -18,9 +18,9 @@ import r2mae
 from r2mae.compare.style import figure_style, save_figure
 from r2mae.environment import CONTINUED, environment
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, jsonable, read_confined, write_json, write_rows
+from r2mae.files import atomic_write, jsonable, read_confined, write_json
 from r2mae.training.folder import FolderLock
-from r2mae_paper.rows import TableRow
+from r2mae_paper.rows import TableRow, write_rows
 from r2mae_paper.state import PROBE, EarlierRuns, begin, check_kept, finish, read_earlier
 from r2mae_paper.studies import Scale, Size
 from r2mae_paper.study import PUBLISHED, Study

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import r2mae
 from r2mae.errors import UserError
-from r2mae.files import jsonable, read_confined, read_rows, write_json
+from r2mae.files import jsonable, read_confined, write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.training.config import fields_of
 from r2mae.training.folder import read_json
@@ -136,6 +136,8 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
     A part ends within a line, or has lines of another length than its head, or a word among numbers.
     """
     import pandas as pd
+
+    from r2mae_paper.rows import read_rows
 
     read_rows(file, _HINT)
     text = read_confined(file)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from paper.tests.claims.judged import Rows, found_in
 
-from r2mae.files import write_json, write_rows
+from r2mae.files import write_json
 from r2mae_paper.claims import Found
+from r2mae_paper.rows import write_rows
 from r2mae_paper.state import MADE
 
 
