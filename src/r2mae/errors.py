@@ -32,7 +32,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     -------
     str
         ``"did you mean 'x'?"`` or ``"choose from: a, b, c"``. A known name is suggested if it is spelt alike
-        (:mod:`difflib`), or begins with the given name. Upper and lower case count as equal.
+        (:mod:`difflib`), or if one name begins with the other. Upper and lower case count as equal.
     """
     names = list(known)
     meant = _similar(name.lower(), names)
@@ -43,14 +43,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _similar(name: str, names: Sequence[str]) -> list[str]:
-    """Return at most three names that are spelt alike or begin with `name`; none if more would fit equally well."""
+    """Return at most three names that are spelt alike, or of which one begins with the other; none if more fit."""
     lowered = {other.lower(): other for other in reversed(names)}
     ratios = {other: SequenceMatcher(None, name, other).ratio() for other in reversed(lowered)}
     best = max(ratios.values(), default=0.0)
     if best >= _ALIKE:
         found = [lowered[other] for other, ratio in ratios.items() if ratio >= best - 1e-9]
     else:
-        found = [lowered[other] for other in ratios if len(name) >= _BEGINNING and other.startswith(name)]
+        pairs = {other: sorted((name, other), key=len) for other in ratios}
+        found = [
+            lowered[other] for other, (one, two) in pairs.items() if len(one) >= _BEGINNING and two.startswith(one)
+        ]
     return found if len(found) <= _MEANT else []
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from errno import EDQUOT, EFBIG, ENOSPC
+from errno import EDQUOT, EEXIST, EFBIG, ENOSPC, ENOTDIR
 from typing import Any
 
 from r2mae import __version__
@@ -78,8 +78,11 @@ def _in_words(error: Exception) -> str:
         reason = f" ({error})" if str(error) else ""
         return f"there is not enough memory{reason}: ask for less, or take a larger machine"
     if isinstance(error, OSError):
-        full = error.errno in (ENOSPC, EDQUOT, EFBIG)
-        hint = "; free some space, and run the same command again to resume" if full else ""
+        hint = ""
+        if error.errno in (ENOSPC, EDQUOT, EFBIG):
+            hint = "; free some space, and run the same command again to resume"
+        elif error.errno in (EEXIST, ENOTDIR):
+            hint = "; it is no folder, and a folder is needed there: name another output"
         return f"{error.filename or 'the system'}: {error.strerror or error}{hint}"
     return str(error)
 

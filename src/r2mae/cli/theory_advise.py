@@ -63,7 +63,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the command."""
-    check_fields(options)  # before data are loaded
+    check_fields(options, lambda name: f"--{name.replace('_', '-')}")  # before data are loaded
     missing = options.missing
     if not (len(missing) == 2 and 0 <= missing[0] <= missing[1] < 1):
         raise UserError("--missing must be two shares, LOW and HIGH, of at least 0 and below 1, for example 0.1 0.9")
