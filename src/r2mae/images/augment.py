@@ -78,21 +78,9 @@ def changed(
 ) -> UInt8[np.ndarray, "batch height width channels"]:
     """Return some images as bytes, each cropped at random to the size that it has, flipped half of the time, changed.
 
-    Parameters
-    ----------
-    images : array or stored images
-        Floats from 0 to 1 are rounded to 256 levels.
-    rows : int64 array
-        Which of them.
-    key : Key
-    scale : (float, float)
-        Smallest and largest fraction of the area in a crop; (1, 1) for no crops.
-    flip : bool
-        Whether half of the images are flipped left to right.
-    magnitude : float
-        Of :func:`rand_augment`; 0 for none.
-    originals : bool
-        Cut the crops from the original files of decoded images, instead of from images of the size that is kept.
+    Floats from 0 to 1 are rounded to 256 levels. `scale` is the smallest and largest fraction of the area in a crop,
+    (1, 1) for no crops; `magnitude` that of :func:`rand_augment`, 0 for none. With `originals`, crops are cut from the
+    files of decoded images, instead of from images of the size that is kept.
     """
     count, (height, width, channels) = len(rows), images.shape[1:]
     made = np.empty((count, height, width, channels), np.uint8)

@@ -135,7 +135,11 @@ def _compact(images: np.ndarray, keep: Int64[np.ndarray, " kept"]) -> np.ndarray
 def _read_named(name: str, how: Reading) -> Parts:
     paths = list(locate(SETS[name]).values())
     if name == "digits":
-        return arrays.image_sets(name, [_digits()])
+        from sklearn.datasets import load_digits
+
+        found = load_digits()
+        pixels = np.rint(found.images[..., None] * (255 / 16)).astype(np.uint8)  # from 0 to 16
+        return arrays.image_sets(name, [(Part(name, found.target), pixels)])
     if name == "mnist":
         parts = zip(paths[::2], paths[1::2], strict=True)
         return arrays.image_sets(
@@ -188,13 +192,6 @@ def _read_listing(name: str, folder: Folder, how: Reading) -> Parts:
     """Read the files of a folder or an archive."""
     tables = folders.find_tables(folder)
     return folders.read_folder(name, folder, how) if tables is None else folders.read_tables(name, *tables, how)
-
-
-def _digits() -> tuple[Part, np.ndarray]:
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    return Part("digits", found.target), np.rint(found.images[..., None] * (255 / 16)).astype(np.uint8)  # from 0 to 16
 
 
 def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:

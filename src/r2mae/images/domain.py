@@ -7,22 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import (
-    CommandLine,
-    Evaluation,
-    ModelFormat,
-    Offered,
-    as_in_run,
-)
+from r2mae.domains.options import Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
-from r2mae.images.config import ImagesConfig, ImagesDataConfig, ImagesEvaluationConfig
-from r2mae.images.finetune import FINETUNE, FINETUNED, finetune_scores
+from r2mae.images.config import ImagesConfig, ImagesEvaluationConfig
+from r2mae.images.finetune import FINETUNE, FINETUNED, ImagesBase, finetune_scores
 from r2mae.images.models import MODELS
 from r2mae.images.presets import PRESETS
-from r2mae.images.sets import SETS
-from r2mae.training.config import RunConfig
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -57,10 +49,9 @@ _FORMATS = (
 )
 
 
-class ImagesDomain(Domain):
+class ImagesDomain(ImagesBase):
     """Images: scikit-learn's digits, MNIST, folders and arrays, with the paper's MLP autoencoder."""
 
-    name = "images"
     title = "Images: digits, MNIST, folders of images, .npy, .npz"
     config = ImagesConfig
     metrics = (
@@ -79,16 +70,15 @@ class ImagesDomain(Domain):
         Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True),
     )
     presets = PRESETS
-    sets = SETS
     # digits has 1,438 training images: 15 epochs would be 168 steps.
     set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
-    command_line = CommandLine(
+    command_line = replace(
+        ImagesBase.command_line,
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
             options=as_in_run(ImagesEvaluationConfig, "bn_statistics"),
             examples=("runs/digits --data mnist --resize 8",),
         ),
-        reading=as_in_run(ImagesDataConfig, "resize", "skip_broken"),
         embedding=Offered(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
@@ -116,18 +106,6 @@ class ImagesDomain(Domain):
             found = [one for one in found if one.name != "clean_mse"]
         default = add_as_trained(found, config.evaluation.bn_statistics)
         return (*default, *self.finetuned_metrics) if config.evaluation.finetune_epochs else default
-
-    def fingerprint(self, config: RunConfig) -> str:
-        """Return a hash of the file or folder, or for a named set its name."""
-        from r2mae.fingerprint import fingerprint
-
-        return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
-
-    def check_source(self, config: RunConfig) -> None:
-        """Refuse data that do not exist, without importing torch."""
-        from r2mae.images.data import check_source
-
-        check_source(config.data.source)
 
     def check(self, config: ImagesConfig) -> None:
         """Refuse data and weights that do not exist, without importing torch."""

@@ -256,8 +256,7 @@ class _GaussianImages(nn.Module):
 
     def __init__(self, images: ImageBatches) -> None:
         super().__init__()
-        rows = np.arange(len(images))
-        self.gaussian = GaussianConditionalMean.fit(lambda: _float_batches(images, rows))
+        self.gaussian = GaussianConditionalMean.fit(lambda: _float_batches(images))
         self.pixels = len(self.gaussian.mean)
         self.mean = nn.Parameter(torch.from_numpy(self.gaussian.mean.astype(np.float32)), requires_grad=False)
 
@@ -296,14 +295,13 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     """
     from sklearn.decomposition import PCA
 
-    everything = np.arange(len(images))
-    total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images, everything)), np.float64(0))
+    total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images)), np.float64(0))
     mean: np.ndarray = np.asarray(total / len(images), dtype=np.float32)
     pixels = len(mean)
     if not components:
         return Components(mean, np.zeros((pixels, 0), np.float32))
     rows = permutation(Key.root(seed).fold("principal axes"), len(images))[: max(2, _SAMPLE_BYTES // (4 * pixels))]
-    sample = np.concatenate(list(_float_batches(images, np.sort(rows))))
+    sample = np.concatenate(list(_float_batches(ImageBatches(images.images, images.rows[np.sort(rows)]))))
     with np.errstate(divide="ignore", invalid="ignore"):  # of equal images, or a single one
         fitted = PCA(min(components, *sample.shape), random_state=seed).fit(sample)
     varying = fitted.explained_variance_ > _NOISE * fitted.explained_variance_[0]
@@ -311,10 +309,10 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
 
 
 def _flat_pixels(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
-    return np.concatenate(list(_float_batches(ImageBatches(images.images), np.arange(len(images)))))
+    return np.concatenate(list(_float_batches(ImageBatches(images.images))))
 
 
-def _float_batches(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
+def _float_batches(images: ImageBatches) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
     """Yield images as floats, in batches."""
-    for first in range(0, len(rows), _BASELINE_BATCH):
-        yield scaled(images.batch(rows[first : first + _BASELINE_BATCH], EVALUATION_KEY.rows(first))).flatten(1).numpy()
+    for _, batch in in_batches(images, _BASELINE_BATCH):
+        yield scaled(batch).flatten(1).numpy()

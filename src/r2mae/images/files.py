@@ -157,7 +157,7 @@ def read_tar(path: Path) -> Iterator[File]:
     are damaged, end without their end marker, have more after that, or hold a link, a device or a path outside.
     """
     plain, held = path.name.lower().endswith(".tar"), 0
-    with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*", tarinfo=_Entry) as archive:
+    with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*") as archive:
         for member in archive:
             _check_member(path, member)
             content: bytes | tuple[int, int] = (member.offset_data, member.size)
@@ -165,28 +165,16 @@ def read_tar(path: Path) -> Iterator[File]:
                 wanted = member.isreg() and member.name.lower().endswith((*SUFFIXES, *TABLES))
                 held += member.size * wanted
                 arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
-                stream = archive.extractfile(member) if wanted else None
-                content = b"" if stream is None else stream.read()
+                file = archive.extractfile(member) if wanted else None
+                content = b"" if file is None else file.read()
             yield File(str(path), member.name + "/" * member.isdir(), content)
-        while archive.fileobj is not None and (piece := archive.fileobj.read(1 << 20)):
+        # tarfile takes a damaged header, except the first, and the end of the file for the end marker.
+        stream = cast("IO[bytes]", archive.fileobj)
+        if stream.tell() - archive.offset < tarfile.BLOCKSIZE:
+            raise EOFError("no end marker")
+        while piece := stream.read(1 << 20):
             if piece.strip(b"\0"):
-                raise EOFError("more follows its end marker, as where archives were joined by cat")
-
-
-class _Entry(tarfile.TarInfo):
-    """A member whose header must be complete: tarfile takes a broken one, except the first, for the end."""
-
-    @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Entry":
-        """Read the next header."""
-        try:
-            return super().fromtarfile(archive)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # a block of zeros: the end marker
-            raise
-        except tarfile.HeaderError as error:
-            if archive.offset == 0:  # no archive at all
-                raise
-            raise tarfile.ReadError(f"no end marker: {error}") from error
+                raise EOFError("more follows its end: a member is damaged, or archives were joined by cat")
 
 
 def _check_member(path: Path, info: tarfile.TarInfo) -> None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
-from r2mae.domains.options import Command, CommandLine
+from r2mae.domains.options import Command, CommandLine, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument
-from r2mae.images.config import FinetuneConfig, ImagesConfig, recipe, weights_of
+from r2mae.images.config import FinetuneConfig, ImagesConfig, ImagesDataConfig, recipe, weights_of
 from r2mae.images.models import MODELS, VIT
 from r2mae.images.sets import SETS
+from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
 
@@ -81,18 +82,31 @@ FINETUNE = Command(
 )
 
 
-class FinetunedImages(Domain):
-    """The domain of images for classifiers in place of autoencoders: they are measured, and embed images."""
+class ImagesBase(Domain):
+    """What the domain of autoencoders and that of classifiers have alike: where their images are from."""
 
     name = ImagesConfig.domain
+    sets = SETS
+    command_line = CommandLine(reading=as_in_run(ImagesDataConfig, "resize", "skip_broken"))
+
+    def fingerprint(self, config: RunConfig) -> str:
+        """Return a hash of the file or folder, or for a named set its name."""
+        from r2mae.fingerprint import fingerprint
+
+        return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
+
+    def check_source(self, config: RunConfig) -> None:
+        """Refuse data that do not exist, without importing torch."""
+        from r2mae.images.data import check_source
+
+        check_source(config.data.source)
+
+
+class FinetunedImages(ImagesBase):
+    """The domain of images for classifiers in place of autoencoders: they are measured, and embed images."""
+
     title = "Fine-tuned classifiers of images"
     config = FinetuneConfig
-    sets = SETS
-
-    @property
-    def command_line(self) -> CommandLine:  # type: ignore[override]
-        """The options of reading images."""
-        return CommandLine(reading=get_domain(self.name).command_line.reading)
 
     def metrics_of(self, config: FinetuneConfig) -> tuple[Metric, ...]:
         """Return accuracies and the loss."""
@@ -101,14 +115,6 @@ class FinetunedImages(Domain):
             Metric("top5", "top-5 accuracy", bounds=(0, 1), optional=True),
             Metric("cross_entropy", "cross entropy", higher_is_better=False, bounds=(0, inf)),
         )
-
-    def fingerprint(self, config: FinetuneConfig) -> str:
-        """Return that of the images."""
-        return get_domain(self.name).fingerprint(config)
-
-    def check_source(self, config: FinetuneConfig) -> None:
-        """Refuse missing data, without torch."""
-        get_domain(self.name).check_source(config)
 
     def load(self, config: FinetuneConfig) -> "FinetuneData":
         """Return images and pretrained model, each read on access."""

@@ -335,11 +335,16 @@ def _notes(weights: Weights, fresh: list[str], unused: list[str]) -> Iterable[st
 def to_timm(run: Path, output: Path) -> str:
     """Write the encoder under the names of timm's ``VisionTransformer``: .safetensors."""
     _check_file(output, ".safetensors")
-    state, architecture = read_finished(run)
+    state, own = read_finished(run)
     encoder = {name: value for name, value in state.items() if not name.startswith(_DECODER)}
     with atomic_write(output, "wb") as file:
         file.write(save(encoder, {"format": "pt"}))
-    return f"timm's VisionTransformer({_timm_options(architecture)}) takes it by load_state_dict"
+    height, width, channels = own["shape"]
+    return (
+        f"timm's VisionTransformer(img_size=({height}, {width}), patch_size={own['patch']}, in_chans={channels}, "
+        f"embed_dim={own['width']}, depth={own['layers']}, num_heads={own['heads']}, num_classes=0) takes it by "
+        "load_state_dict"
+    )
 
 
 def to_mae(run: Path, output: Path) -> str:
@@ -374,21 +379,6 @@ def _check_file(output: Path, suffix: str) -> None:
         raise UserError(f"{output} exists already: name a new one, or remove it")
 
 
-def _timm_options(architecture: Mapping[str, Any]) -> str:
-    """Return the arguments with which timm makes the same model."""
-    height, width, channels = architecture["shape"]
-    options = {
-        "img_size": height if height == width else (height, width),
-        "patch_size": architecture["patch"],
-        "in_chans": channels,
-        "embed_dim": architecture["width"],
-        "depth": architecture["layers"],
-        "num_heads": architecture["heads"],
-        "num_classes": 0,
-    }
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())
-
-
 def transformers_config(own: Mapping[str, Any]) -> dict[str, Any]:
     """Return config.json for an architecture, without what is the default of the class."""
     return {
@@ -413,19 +403,17 @@ def transformers_config(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _processor_config(side: int, channels: int) -> dict[str, Any]:
-    """Return preprocessor_config.json: images are cropped and brought to size, and standardised, as they were here."""
+    """Return preprocessor_config.json, without what is the default of the class.
+
+    Images are cropped and brought to size, and standardised, as they were here.
+    """
     mean, deviation = mean_and_deviation(channels)
     return {
         "image_processor_type": "BitImageProcessor",
         "size": {"shortest_edge": side},
-        "do_center_crop": True,
         "crop_size": {"height": side, "width": side},
         "do_convert_rgb": channels == len(MEAN),
-        "do_resize": True,
         "resample": _BILINEAR,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
         "image_mean": mean.tolist(),
         "image_std": deviation.tolist(),
     }

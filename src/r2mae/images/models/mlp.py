@@ -46,11 +46,8 @@ class MLPAutoencoder(nn.Module):
         if mask is None:
             return self.encoder(flat)  # type: ignore[no-any-return]
         assert self.mask_layer is not None
-        first, *others = self.encoder
-        state: Tensor = first(flat) + self.mask_layer(mask.to(flat.dtype))
-        for layer in others:
-            state = layer(state)
-        return state
+        state: Tensor = self.encoder[0](flat) + self.mask_layer(mask.to(flat.dtype))
+        return self.encoder[1:](state)  # type: ignore[no-any-return]
 
     def forward(
         self, flat: Float[Tensor, "batch pixels"], mask: Bool[Tensor, "batch pixels"] | None = None
