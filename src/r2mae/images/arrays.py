@@ -229,11 +229,6 @@ def memory_limit() -> int:
     return (available_memory() or 8 << 30) // 2 // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # torchrun's processes
 
 
-def fits_memory(size: int) -> bool:
-    """Return whether so many bytes are within :func:`memory_limit`."""
-    return size <= memory_limit()
-
-
 def check_memory(path: object, size: int, hint: str) -> None:
     """Refuse what needs more memory than :func:`memory_limit`."""
     if size > (limit := memory_limit()):
@@ -332,7 +327,7 @@ def _as_images(place: object, raw: np.ndarray) -> AnyImages:
     dtype = np.dtype(np.float32 if raw.dtype.kind == "f" else np.uint8)
     size = raw.size * dtype.itemsize
     images: AnyImages
-    if isinstance(place, Path) and raw.dtype == dtype and raw.flags.c_contiguous and not fits_memory(size):
+    if isinstance(place, Path) and raw.dtype == dtype and raw.flags.c_contiguous and size > memory_limit():
         images = NpyImages(place)
     else:
         check_memory(place, size, _MAP_INSTEAD)

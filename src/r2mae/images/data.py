@@ -155,7 +155,7 @@ def _read_folder(path: Path, how: Reading) -> Parts:
         (folder,) = inside.values()
     archives = [Path(folder.place, one) for one in folder.direct() if is_archive(one)]
     if not archives or folder.images():
-        return _read_listing(name, folder, how)
+        return folders.read_folder(name, folder, how)
     shards = [archive for archive in archives if folders.is_numbered(archive.name)]
     if len(shards) > 1:
         others = folder.files.keys() - {shard.name for shard in shards}
@@ -185,13 +185,7 @@ def _read_archive(name: str, path: Path, how: Reading, next_to: Mapping[str, Fil
     archive = files.list_archive(path)
     if folders.is_numbered(path.name) and folders.is_shard(archive):
         return folders.read_shards(name, [path], how)
-    return _read_listing(name, Folder(archive.place, {**next_to, **archive.files}), how)
-
-
-def _read_listing(name: str, folder: Folder, how: Reading) -> Parts:
-    """Read the files of a folder or an archive."""
-    tables = folders.find_tables(folder)
-    return folders.read_folder(name, folder, how) if tables is None else folders.read_tables(name, *tables, how)
+    return folders.read_folder(name, Folder(archive.place, {**next_to, **archive.files}), how)
 
 
 def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:

@@ -21,7 +21,7 @@ from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.spectrum import spectrum_scores
-from r2mae.images.arrays import fits_memory
+from r2mae.images import arrays
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
@@ -226,14 +226,14 @@ def baseline_scores(
     if name == "pixels":
         read_all(items.recording(test))
         size = 4 * (data.splits.train.images.size + data.splits.test.images.size)
-        if not fits_memory(size):
+        if size > arrays.memory_limit():
             warn_once(f"pixels: not measured, since {gigabytes(size)} of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, items=items, most=_RANK_NUMBERS)
     together = data.splits.train.shape[2] if config.model.shares_colours else 1
     if name == "gaussian":
         size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
-        if not fits_memory(size):
+        if size > arrays.memory_limit():
             warn_once(f"gaussian: not measured, since it needs {gigabytes(size)} of memory")
             return {}
         gaussian = _GaussianImages(data.train.unaugmented)

@@ -234,7 +234,6 @@ _TURNS = {  # by the orientation in EXIF; Pillow's exif_transpose also writes th
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_SWAP_SIDES = tuple(_TURNS[number] for number in (5, 6, 7, 8))
 
 
 @dataclass(frozen=True)
@@ -334,18 +333,17 @@ def _is_deep_colour(image: Image.Image) -> bool:
     return image.format in ("PNG", "TIFF") and any(isinstance(part, str) and ";16" in part for part in coding)
 
 
-def _upright_transpose(image: Image.Image) -> Image.Transpose | None:
-    """Return the transposition that makes the image upright, from its EXIF; Pillow applies that of TIFF itself."""
-    if image.format == "TIFF" or "exif" not in image.info:
-        return None
-    return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+def _orientation(image: Image.Image) -> int:
+    """Return the orientation in EXIF, by default 1, upright; Pillow applies that of TIFF itself."""
+    known = image.format != "TIFF" and "exif" in image.info
+    return image.getexif().get(ExifTags.Base.Orientation, 1) if known else 1
 
 
 def header(file: File) -> tuple[int, int, bool]:
     """Read width and height of the upright image, and whether it is greyscale, without decoding."""
     with _open_image(file) as image:
         width, height = image.size
-        if _upright_transpose(image) in _SWAP_SIDES:
+        if _orientation(image) in range(5, 9):
             width, height = height, width
         return width, height, image.mode in _GREY
 
@@ -363,7 +361,7 @@ def headers_of(files: Sequence[File]) -> tuple[Int64[np.ndarray, "n 3"], dict[in
 def decode(file: File, shape: tuple[int, ...], how: Reading) -> UInt8[np.ndarray, "height width channels"]:
     """Decode an image: upright, greyscale or RGB, without transparency, and resized."""
     with _open_image(file) as image:
-        turn = _upright_transpose(image)
+        turn = _TURNS.get(_orientation(image))
         decoded = image.convert("L" if shape[2] == 1 else "RGB")
         if turn is not None:
             decoded = decoded.transpose(turn)
@@ -414,7 +412,7 @@ def _gather(
     found = _Survey(files, how, headers)
     size, cache = math.prod(found.shape) * len(found.sound), how.cache
     if cache == "auto":
-        cache = "memory" if arrays.fits_memory(size) else "none"
+        cache = "memory" if size <= arrays.memory_limit() else "none"
         if cache == "none":
             warn(
                 f"{name}: {gigabytes(size)} of images do not fit into memory and are decoded whenever they are "

@@ -53,11 +53,14 @@ _WORD = re.compile(rf"(?<![a-z])({'|'.join((*TRAIN, *HELD_OUT))})(set|data)?(?![
 def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     """Read a folder of image files, or an archive of them.
 
-    Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one or two of ``test/``, ``val/`` and the like,
-    which are official parts; files without classes. A test part without known labels next to a validation part, as
-    ImageNet's, is omitted. A single folder (as archives unpack to) is read as its content, and a single class is no
-    label. Files and classes are sorted by name. What may be classes or parts, or has two of these layouts, is refused.
+    Three layouts, apart from :func:`read_tables`: ``<class>/**/*.png``; the same below ``train/`` and one or two of
+    ``test/``, ``val/`` and the like, which are official parts; files without classes. A test part without known labels
+    next to a validation part, as ImageNet's, is omitted. A single folder (as archives unpack to) is read as its
+    content, and a single class is no label. Files and classes are sorted by name. What may be classes or parts, or has
+    two of these layouts, is refused.
     """
+    if (tables := find_tables(folder)) is not None:
+        return read_tables(name, *tables, how)
     around, folders = _find_parts(folder)
     others = [path for part in folders for path in part.files if not path.lower().endswith((*SUFFIXES, "/"))]
     log_others(folder.place, (Path(path).suffix.lower() for path in others))
@@ -145,11 +148,9 @@ def _useful(around: Folder, parts: list[Folder], labels: dict[str, list[str] | N
     if len(parts) < 2:
         return parts
     names = [part.place.rpartition("/")[2] for part in parts]
-    own = {part.place.removeprefix(f"{around.place}/").partition("/")[0] for part in parts}
-    others = list(dict.fromkeys(first for path in around.images() if (first := path.partition("/")[0]) not in own))
-    if others:
-        folders = {path.partition("/")[0] for path in around.images() if "/" in path}
-        if not any(labels[part.place] for part in parts) and folders.intersection(others):
+    rest = [path for path in around.images() if path.partition("/")[0] not in names]
+    if others := list(dict.fromkeys(path.partition("/")[0] for path in rest)):
+        if not any(labels.values()) and any("/" in path for path in rest):
             raise UserError(
                 f"{around.place}: {', '.join(names)} may be parts of a set, or classes like {listed(others)}: name "
                 "the one to train on as the data, or rename the classes"

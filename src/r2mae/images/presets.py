@@ -1,6 +1,6 @@
 """Presets of the domain `images`. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
@@ -21,26 +21,22 @@ _RECIPE: dict[str, Any] = {
     "epochs": 150.0,
 }
 
-
-def _sizes(width: int, layers: int, heads: int, patch: int) -> dict[str, Any]:
-    return {"model.patch": patch, "model.width": width, "model.layers": layers, "model.heads": heads}
-
-
-def _decoder(width: int, layers: int, heads: int) -> dict[str, Any]:
-    return {"model.decoder_width": width, "model.decoder_layers": layers, "model.decoder_heads": heads}
+_ENCODER = ("model.patch", "model.width", "model.layers", "model.heads")
+_DECODER = ("model.decoder_width", "model.decoder_layers", "model.decoder_heads")
 
 
-def _vit(side: int, batch: int, accumulate: int, encoder: dict[str, Any], decoder: dict[str, Any]) -> dict[str, Any]:
-    return {**_RECIPE, "resize": side, "batch_size": batch, "accumulate": accumulate, **encoder, **decoder}
+def _vit(side: int, batch: int, accumulate: int, encoder: Sequence[int], decoder: Sequence[int]) -> dict[str, Any]:
+    model = dict(zip((*_ENCODER, *_DECODER), (*encoder, *decoder), strict=True))
+    return {**_RECIPE, "resize": side, "batch_size": batch, "accumulate": accumulate, **model}
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     **{f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS},
     **{f"unet-{channels}": {**_FACES, "model.channels": channels} for channels in (4, 8, 16, 32)},
-    "vit-mae-base": _vit(224, 4096, 16, _sizes(768, 12, 12, 16), _decoder(512, 8, 16)),
-    "vit-mae-large": _vit(224, 4096, 32, _sizes(1024, 24, 16, 16), _decoder(512, 8, 16)),
-    "vit-mae-huge": _vit(224, 4096, 64, _sizes(1280, 32, 16, 14), _decoder(512, 8, 16)),
-    "vit-mae-small": _vit(224, 1024, 4, _sizes(384, 12, 6, 16), _decoder(256, 4, 8)),
-    "vit-mae-tiny": _vit(64, 256, 1, _sizes(192, 6, 3, 8), _decoder(128, 2, 4)),
+    "vit-mae-base": _vit(224, 4096, 16, (16, 768, 12, 12), (512, 8, 16)),
+    "vit-mae-large": _vit(224, 4096, 32, (16, 1024, 24, 16), (512, 8, 16)),
+    "vit-mae-huge": _vit(224, 4096, 64, (14, 1280, 32, 16), (512, 8, 16)),
+    "vit-mae-small": _vit(224, 1024, 4, (16, 384, 12, 6), (256, 4, 8)),
+    "vit-mae-tiny": _vit(64, 256, 1, (8, 192, 6, 3), (128, 2, 4)),
 }
 """Fields of the configuration by the name of a preset."""

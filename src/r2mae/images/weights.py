@@ -189,8 +189,6 @@ def read_weights(path: str | Path) -> Weights:
     A .pth is read with ``weights_only``, so that no code of it runs.
     """
     place = Path(path)
-    if not place.exists():
-        raise UserError(f"{place}: no such file or folder: {_EXPECTED}")
     folder = RunFolder(place)
     if folder.config_file.is_file():
         state, architecture = read_finished(place)

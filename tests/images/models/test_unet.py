@@ -30,14 +30,14 @@ def images(*shape: int, seed: int = 0) -> Tensor:
 
 
 def task_of(shape: tuple[int, int, int], **options: Any) -> UNetTask:
-    return UNetTask(math.prod(shape), together=shape[2], colours=shape[2], **options)
+    return UNetTask(math.prod(shape), together=shape[2], **options)
 
 
 def replace_samples(task: UNetTask, samples: int) -> UNetTask:
     class Fewer(UNetTask):
         statistics_samples = samples
 
-    return Fewer(task.pixels, task.exact, task.fill, task.together, colours=task.colours)
+    return Fewer(task.pixels, task.exact, task.fill, task.together)
 
 
 def unet(colours: int = 3, channels: int = 2) -> UNet:

@@ -99,7 +99,7 @@ def _broken(folder: Path) -> dict[str, Path]:
     (folder / "cut.pth").write_bytes(whole[: len(whole) // 2])
     code, convolutions = pth(folder / "code.pth", _Runs()), pth(folder / "resnet.pth", {"conv.weight": torch.ones(2)})
     return {
-        "no such file or folder: expected a run folder": folder / "missing.pth",
+        r"missing.pth: cannot be read \(No such file": folder / "missing.pth",
         "holds no weights: expected model.safetensors": folder / "config_only",
         "is of a model of the type 'beit': expected vit_mae or vit": folder / "other",
         "holds neither config.yaml nor config.json": folder / "empty",

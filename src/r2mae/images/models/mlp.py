@@ -61,12 +61,7 @@ def build(architecture: Mapping[str, Any]) -> tuple[PixelTask, MLPAutoencoder]:
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
     pixels = math.prod(int(side) for side in architecture["shape"])
     mask_input = bool(architecture.get("mask_input", False))
-    model = MLPAutoencoder(
-        pixels,
-        int(architecture["hidden"]),
-        int(architecture["latent"]),
-        norm=architecture.get("norm", "batch"),
-        mask_input=mask_input,
-    )
+    hidden, latent, norm = architecture["hidden"], architecture["latent"], architecture.get("norm", "batch")
+    model = MLPAutoencoder(pixels, hidden, latent, norm=norm, mask_input=mask_input)
     fill = tuple(float(value) for value in architecture.get("fill", ()))
     return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill, mask_input=mask_input), model

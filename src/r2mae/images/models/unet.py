@@ -4,7 +4,7 @@ Our choices where the paper gives none are listed in docs/images.md, "U-Net".
 """
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -112,9 +112,6 @@ class _ConvBlock(nn.Sequential):
 class UNetTask(PixelTask):
     """Hide pixels of images that keep their shape, all colours of a pixel together."""
 
-    _: KW_ONLY
-    colours: int
-
     @property
     def statistics_samples(self) -> int:
         """A quarter of the default, as every image has many positions."""
@@ -126,7 +123,7 @@ class UNetTask(PixelTask):
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight for each pixel and ratio from the clean batch."""
-        return PositionWeights(self.colours, curriculum)
+        return PositionWeights(self.together, curriculum)
 
 
 class PositionWeights(nn.Module):
@@ -161,11 +158,5 @@ def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
     height, width, colours = (int(side) for side in architecture["shape"])
     fill = tuple(float(value) for value in architecture.get("fill", ()))
-    task = UNetTask(
-        height * width * colours,
-        exact=bool(architecture["exact"]),
-        fill=fill,
-        together=colours,
-        colours=colours,
-    )
+    task = UNetTask(height * width * colours, exact=bool(architecture["exact"]), fill=fill, together=colours)
     return task, UNet(colours, int(architecture["channels"]))

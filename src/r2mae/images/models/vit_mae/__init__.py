@@ -23,8 +23,6 @@ PATCH_RATIOS = SchemeDefaults(
 )
 """The paper's ratios of ViT-MAE; the dynamic ratio decreases with the epoch."""
 
-_SIZES = ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(ImageModelSettings):
@@ -83,6 +81,7 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
 
     height, width, channels = (int(side) for side in architecture["shape"])
     settings = Settings(**{name: architecture[name] for name in Settings.own_fields() if name in architecture})
-    shape, sizes = (height, width, channels), {name: getattr(settings, name) for name in _SIZES}
+    shape = (height, width, channels)
+    sizes = {name: getattr(settings, name) for name in Settings.own_fields() if name != "norm_pix"}
     task = PatchTask(shape, settings.patch, settings.norm_pix, settings.decoder_width)
     return task, VisionTransformerMAE(shape, **sizes)

@@ -7,6 +7,7 @@ group. With one mask ratio for a mini-batch, which is the default, there is a si
 The loss is the squared error at hidden patches.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from r2mae.images.patches import (
     EPSILON,
@@ -65,19 +66,6 @@ class Attention(nn.Module):
         return self.proj(_join(found))  # type: ignore[no-any-return]
 
 
-class MLP(nn.Module):
-    """Two linear layers with GELU between them."""
-
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, inner)
-        self.fc2 = nn.Linear(inner, width)
-
-    def forward(self, states: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
-        """Transform every token."""
-        return self.fc2(gelu(self.fc1(states)))  # type: ignore[no-any-return]
-
-
 class Block(nn.Module):
     """A layer of the transformer: attention, then an MLP four times as wide, each after a norm and with a residual."""
 
@@ -86,7 +74,8 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, eps=NORM_EPSILON)
         self.attn = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=NORM_EPSILON)
-        self.mlp = MLP(width, 4 * width)
+        fc1, fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.mlp = nn.Sequential(OrderedDict(fc1=fc1, gelu=nn.GELU(), fc2=fc2))
 
     def forward(
         self,
@@ -134,10 +123,7 @@ class VisionTransformerMAE(nn.Module):
         self.decoder_blocks = nn.ModuleList(Block(decoder_width, decoder_heads) for _ in range(decoder_layers))
         self.decoder_norm = nn.LayerNorm(decoder_width, eps=NORM_EPSILON)
         self.decoder_pred = nn.Linear(decoder_width, patch * patch * channels)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """Initialise as the original: Xavier for matrices, small normal tokens, zero biases."""
+        # Initialised as the original: Xavier for matrices, small normal tokens, zero biases.
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -303,10 +289,7 @@ class HiddenPatches(MaskedBatch):
     inputs: Float[Tensor, "kept numbers"]
     targets: Float[Tensor, "hidden numbers"]
     choice: Choice
-
-    @property
-    def weights(self) -> None:
-        """None: all patches have the same weight."""
+    weights: None = None  # all patches have the same
 
     @property
     def entries(self) -> int:
