@@ -147,11 +147,6 @@ class Part(NamedTuple):
     labels: np.ndarray | None = None
     attributes: np.ndarray | None = None
 
-    def pick(self, rows: Int64[np.ndarray, " picked"]) -> "Part":
-        """Return what is known of some of its images."""
-        labels, attributes = (None if one is None else one[rows] for one in (self.labels, self.attributes))
-        return Part(self.place, labels, attributes)
-
 
 def image_sets(
     name: str, parts: Sequence[tuple[Part, AnyImages]], attribute_names: tuple[str, ...] | None = None

@@ -398,7 +398,9 @@ def read_files(
         first, last = map(int, np.searchsorted(rows, [start, start + count]))
         if first == last:
             raise UserError(f"{part.place}: none of its {count:,} files can be decoded: replace them")
-        made.append((part.pick(rows[first:last] - start), pick(images, slice(first, last))))
+        own = rows[first:last] - start
+        labels, attributes = (None if known is None else known[own] for known in (part.labels, part.attributes))
+        made.append((Part(part.place, labels, attributes), pick(images, slice(first, last))))
         start += count
     return arrays.image_sets(name, made, attribute_names)
 
@@ -431,8 +433,6 @@ def _gather(
         if unfinished is not None:
             mapped = _reserve(unfinished / _PIXELS, (len(found.sound), *found.shape)) if cache == "mmap" else None
             np.save(unfinished / _ROWS, found.decode_into(mapped))
-            if mapped is not None:
-                mapped.flush()
     if cache == "mmap":
         return _cached(entry)
     kept = np.load(entry / _ROWS, allow_pickle=False)
