@@ -91,7 +91,7 @@ def test_the_headline_compares_with_a_named_ratio(tiny: Make) -> None:
     by_best, found = analyse(tiny(scores)), analyse(tiny(scores, against="fixed 0.70"))
     assert found.against == ("fixed 0.70", BEST_FIXED) and found.rivals == ("a", "b")
     assert "Of the other schemes a comes nearest; it is worse than the best fixed ratio by 0.1" in by_best.headline
-    assert "it beats fixed 0.70 by 0.4" in found.headline and "Against fixed 0.70 in the score" in found.notes[0]
+    assert "it beats fixed 0.70 by 0.4" in found.headline
     rows = found.differences.set_index(["against", "label"])
     p = rows.loc["fixed 0.70", "p"][["a", "b"]]
     expected = np.minimum(multipletests(p, method="holm")[1] / 0.8, 1)
@@ -155,7 +155,7 @@ def test_equal_differences_of_two_seeds_have_no_interval(tiny: Make) -> None:
     difference = found.difference("r2mae", "score")
     assert difference is not None
     assert (difference["mean"], difference["verdict"], difference["method"]) == (0.5, "undecided", "none")
-    assert np.isnan(difference["low"]) and not found.interval_units()
+    assert np.isnan(difference["low"])
     assert "under each of 2 seeds, which shows no spread and decides nothing: use more seeds" in found.headline
     assert not any("Intervals" in note for note in found.notes)
 
@@ -210,14 +210,6 @@ def test_corrected_p_values_count_schemes_and_looks(tiny: Make) -> None:
     later = again.differences[again.differences["against"] == BEST_FIXED].set_index("label")
     assert later.loc["a", "p_corrected"] == pytest.approx(min(1, rows.loc["a", "p_corrected"] * 0.8 / 0.05))
     assert any("3 schemes (Holm) and 3 looks," in note for note in again.notes)
-
-
-def test_standings_name_every_scheme_once(make_comparison: Make) -> None:
-    note = analyse(make_comparison()).notes[0]
-    assert note.startswith("Against the best fixed ratio in linear probe accuracy: ")
-    words = note.replace(",", " ").replace(";", " ").split()
-    for scheme in ("dynamic", "mdlm", "r2mae", "cl", "r2mae-cl"):
-        assert words.count(scheme) == 1
 
 
 def test_scores_by_seed_keeps_the_order_of_display(comparison: Comparison) -> None:

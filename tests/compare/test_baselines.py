@@ -71,7 +71,6 @@ def test_baselines_are_rows_of_a_comparison(base: CellsConfig, tmp_path: Path) -
     assert analysis.headline.startswith("Of the pretrained models, ")
     assert "X_truth (1.00)" in analysis.headline
     assert "ahead. " in analysis.headline
-    assert any(note.startswith("Baselines, against the best fixed ratio") for note in analysis.notes)
     publish(found, out, console=Console(file=StringIO(), width=100))
     assert {"X_truth", "pca"} <= {row["label"] for row in json.loads((out / "results.json").read_text())["summary"]}
     assert "X_truth" in (out / "report.html").read_text()

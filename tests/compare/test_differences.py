@@ -88,7 +88,6 @@ def test_a_split_by_seed_leaves_seeds_alone(with_items: Make) -> None:
 def test_a_mixed_case_is_said_row_by_row(with_items: Make) -> None:
     comparison = with_items(without="mdlm")
     analysis = analyse(comparison)
-    assert analysis.interval_units() == {"mdlm": "seeds", "r2mae": "seeds and items"}
     text = shown(comparison)
     note = one_line(text)
     assert "over seeds alone for mdlm, as some runs have no scores of single items" in note

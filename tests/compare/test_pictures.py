@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2mae.compare.pictures import draw_pictures
+from r2mae.compare.pictures import check_alike, draw_pictures
 from r2mae.compare.style import figure_style
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
@@ -55,10 +55,10 @@ def test_names_are_in_the_figure_and_apart() -> None:
 def test_other_images_and_other_masks_are_refused() -> None:
     one = examples()
     with pytest.raises(UserError, match="hides 70% of its examples, and b 50%"):
-        draw_pictures({"a": one, "b": replace(one, ratio=0.5)})
+        check_alike({"a": one, "b": replace(one, ratio=0.5)})
     with pytest.raises(UserError, match="a and b have different test images"):
-        draw_pictures({"a": one, "b": replace(one, original=one.original / 2)})
+        check_alike({"a": one, "b": replace(one, original=one.original / 2)})
     with pytest.raises(UserError, match="different test images"):
-        draw_pictures({"a": one, "b": examples(side=9)})
+        check_alike({"a": one, "b": examples(side=9)})
     with pytest.raises(UserError, match="a and b mask different parts"):
-        draw_pictures({"a": one, "b": replace(one, masked=one.original)})
+        check_alike({"a": one, "b": replace(one, masked=one.original)})

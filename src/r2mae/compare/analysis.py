@@ -24,7 +24,6 @@ from r2mae.compare.wording import (
     headline,
     interval_sentence,
     listing,
-    standings,
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
@@ -156,11 +155,6 @@ class Analysis:
         """Return the line of `differences`, by default of the headline's; None if no seeds can be paired."""
         return _matching_line(self.differences, label=label, metric=metric, against=against or self.against[0])
 
-    def interval_units(self) -> dict[str, str]:
-        """Return the units that the interval of each label's headline difference samples."""
-        rows = _rows_against(self.differences, self.primary, self.against[0])
-        return {str(row["label"]): str(row["over"]) for _, row in rows[rows["low"].notna()].iterrows()}
-
     def leaders(self, metric: str) -> set[str]:
         """Return the labels with the best mean: several if they tie, none if the metric has no direction."""
         rows = self.summary[self.summary["metric"] == metric]
@@ -243,8 +237,6 @@ def analyse(comparison: Comparison) -> Analysis:
         rows = _rows_against(differences, primary, against[0])
     first, choice = places[primary.name], chosen.get(primary.name)
     sentences = [
-        standings(rows, primary, rivals, "Against", against[0]) if len(rivals) > 1 else "",  # else in the headline
-        standings(rows, primary, comparison.baselines, "Baselines, against", against[0]),
         choice_sentence(len(choice.scores)) if choice and choice.held_out and len(fixed) > 1 and not named else "",
         decidable_differences(rows, primary, [*rivals, *comparison.baselines], first),
         correction_sentence(rows, max(comparison.looks.values(), default=1)),

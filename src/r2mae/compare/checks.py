@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from r2mae.compare.dask_runner import DaskRunner
     from r2mae.compare.run import Processes
 
-_SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
-
-
 def check_sweep(base: RunConfig, *, here: bool = True) -> None:
     """Refuse options that runs of a sweep cannot have. Runs on another machine (not `here`) check their own device."""
     if base.machine.ranks > 1:
@@ -36,7 +33,7 @@ def check_sweep(base: RunConfig, *, here: bool = True) -> None:
 
 
 def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, jobs: int = 1) -> None:
-    """Refuse unreadable data, and models, batches and baselines that do not fit into memory, before processes start.
+    """Refuse unreadable data, and schedules, models, batches and baselines that do not fit, before processes start.
 
     Parameters
     ----------
@@ -50,39 +47,23 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
     jobs : int
         Number of runs at a time.
     """
-    scheduled = _unstarted_schedules(runs)
-    models: dict[str, dict[str, RunConfig]] = {}
-    for run in [runs[0], *(run for run in runs[1:] if not finished(run))]:
-        model, size = _model_and_size(run.config)
-        models.setdefault(model, {}).setdefault(size, run.config)
-    for number, sizes in enumerate(models.values()):
-        first, *others = sizes.values()
-        data = log_notes(domain.load(first))
+    waiting = [run for run in runs if not finished(run)]
+    models: dict[Hashable, RunConfig] = {}
+    for config in (run.config for run in (runs[0], *waiting)):
+        models.setdefault((data_key(config), repr(config.model), config.optimizer.batch_size), config)
+    for number, config in enumerate(models.values()):
+        data = domain.load(config)
         if number == 0:
-            for config in scheduled:
-                config.scheme.bind(config.optimizer.total_steps(len(data.train)))  # refuses times in the wrong order
-        if not here:
-            continue
-        if number == 0:  # baselines have no model
-            waiting = [run for run in runs if not finished(run)]
+            log_notes(data)
+            for own in {run.variant.label: run.config for run in waiting if not run.variant.baseline}.values():
+                if own.hides:
+                    own.scheme.bind(own.optimizer.total_steps(len(data.train)))  # refuses times in the wrong order
             names = list(dict.fromkeys(run.variant.label for run in waiting if run.variant.baseline))
-            if names:
+            if names and here:
                 with with_variables({JOBS: str(min(jobs, len(waiting)))}):  # they share the memory
-                    domain.check_baseline_sizes(first, names, data)
-        check_fits_memory(first, domain, data)
-        for config in others:
-            own = {**data.architecture, "mask_input": False, **config.model.architecture()}
-            check_fits_memory(config, domain, data, architecture=own)
-
-
-def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
-    """Return a configuration of each variant that has no started run and gives the start or end of its schedule."""
-    variants: dict[str, list[SweepRun]] = {}
-    for run in runs:
-        if not run.variant.baseline:
-            variants.setdefault(run.variant.label, []).append(run)
-    new = [own[0].config for own in variants.values() if not any(run.folder.exists() for run in own)]
-    return [config for config in new if config.hides and {"cl_start", "cl_end"} & {*config.scheme.given}]
+                    domain.check_baseline_sizes(config, names, data)
+        if here:
+            check_fits_memory(config, domain, data)
 
 
 def check_folders(runs: Sequence[SweepRun], domain: Domain) -> dict[str, list[str]]:
@@ -116,14 +97,6 @@ def configs_by_data(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
     for run in runs:
         first.setdefault(data_key(run.config), run.config)
     return first
-
-
-def _model_and_size(config: RunConfig) -> tuple[str, str]:
-    """Return two keys of a configuration: one of its model, one of the model's size and batches."""
-    own = config.model.architecture()
-    if own:
-        return str(own["model"]), repr((own, config.optimizer.batch_size, config.optimizer.accumulate))
-    return repr({name: value for name, value in config.to_dict().items() if name not in _SIZE_NEUTRAL}), ""
 
 
 def run_missing(

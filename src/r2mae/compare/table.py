@@ -54,9 +54,7 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
     if paired:
         against = analysis.against[0]
         gaps = [_difference(analysis, label, against) for label in rows]
-        over = analysis.interval_units()
-        same = f", over {next(iter(over.values()))}" if len(set(over.values())) == 1 else ""
-        columns.append(_Column(f"minus {against}{same}", [gap for gap, _ in gaps]))
+        columns.append(_Column(f"minus {against}", [gap for gap, _ in gaps]))
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
         if against != BEST_FIXED and primary.name in analysis.best_fixed:
             columns.append(_Column(f"minus {BEST_FIXED}", [_difference(analysis, one, BEST_FIXED)[0] for one in rows]))

@@ -177,30 +177,6 @@ def headline(
     return sentences
 
 
-def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str, against: str) -> str:
-    """Return a sentence on which labels are better, undecided or worse than `against`; "" with one seed.
-
-    Parameters
-    ----------
-    differences, metric, against
-        As for :func:`headline`.
-    labels : sequence of str
-        The labels.
-    lead : str
-        First words of the sentence.
-    """
-    rows = differences[differences["label"].isin(list(labels))]
-    if rows.empty or rows["n"].max() < 2:
-        return ""
-    groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
-    parts = [
-        f"{listing(groups[verdict])} {'is' if len(groups[verdict]) == 1 else 'are'} {verdict}"
-        for verdict in ("better", "undecided", "worse")
-        if verdict in groups
-    ]
-    return f"{lead} {comparator(against)} in {metric.label}: {'; '.join(parts)}."
-
-
 def chance(p: float) -> str:
     """Return a p-value as text; a dash if it is not finite."""
     if not math.isfinite(p):

@@ -134,7 +134,8 @@ class CheckpointKeeper:
         begun = checkpoint or {STEP: 0, SECONDS: 0.0, BEST: math.inf, WAITED: 0}
         self.step, self._waited = int(begun[STEP]), int(begun[WAITED])
         self.best, self._seconds_before = float(begun[BEST]), float(begun[SECONDS])
-        self._validate_every = run.config.optimizer.steps_between_validations(len(data.train))
+        optimizer = run.config.optimizer
+        self._validate_every = optimizer.validate_every or max(1, round(len(data.train) / optimizer.batch_size))
         self._began = 0.0
         self._pending: list[tuple[int, float, float]] = []
         self._losses: list[Tensor] = []

@@ -156,10 +156,6 @@ class OptimizerConfig(Group):
         """The learning rate after the warm-up."""
         return self.lr if self.base_lr is None else self.base_lr * self.batch_size / 256
 
-    def steps_between_validations(self, samples: int) -> int:
-        """Return the steps from one validation to the next: by default those of an epoch of `samples` samples."""
-        return self.validate_every or max(1, round(samples / self.batch_size))
-
     def total_steps(self, samples: int) -> int:
         """Return the optimiser steps of the run on `samples` training samples."""
         wanted = self.steps or max(1.0, self.epochs * samples / self.batch_size)

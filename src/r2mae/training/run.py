@@ -130,13 +130,10 @@ def model_bytes(domain: Trainable, architecture: Mapping[str, Any]) -> tuple[int
     return _bytes([*model.parameters(), *model.buffers()]), _bytes(trained)
 
 
-def check_fits_memory(
-    config: RunConfig, domain: Trainable, data: Data, *, architecture: Mapping[str, Any] | None = None
-) -> None:
+def check_fits_memory(config: RunConfig, domain: Trainable, data: Data) -> None:
     """Refuse a run whose parameters, gradients and moments of the optimiser exceed the free memory.
 
     Otherwise, a width with a zero too many makes the kernel kill the process. The bound is what a run needs *at least*.
-    `architecture` is that of the run's model, if the data were read for a model of another size.
 
     Raises
     ------
@@ -144,7 +141,7 @@ def check_fits_memory(
         It says how much memory the run needs at least, and which option reduces it.
     """
     config.optimizer.total_steps(len(data.train))
-    architecture = data.architecture if architecture is None else architecture
+    architecture = data.architecture
     try:
         size, trained = model_bytes(domain, architecture)
     except UserError:
