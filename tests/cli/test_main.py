@@ -13,14 +13,13 @@ import pytest
 import yaml
 
 from cli.printed import fields
+from locks import is_locked
 from r2mae.cli.commands import COMMANDS
 from r2mae.cli.main import main
-from r2mae.compare.run_states import is_locked
 from r2mae.domains.lookup import get_domain
 from r2mae.images.domain import DOMAIN
 from r2mae.registry import DOMAINS
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -370,10 +369,10 @@ def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
         while not (out / "checkpoints" / "last.ckpt").exists():
             time.sleep(0.05)
             assert process.poll() is None
-        assert is_locked(RunFolder(out))
+        assert is_locked(out)
         os.killpg(process.pid, signal.SIGTERM)  # as SLURM does: to the loaders, too
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    assert not is_locked(RunFolder(out))
+    assert not is_locked(out)
     saved = read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
     assert read_metrics(out / "metrics.csv")["step"].iloc[-1] == saved
 

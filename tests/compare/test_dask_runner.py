@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from compare.dask_cluster import LocalCluster, held, limited, soon
+from locks import is_locked
 from r2mae.cli.main import main
 from r2mae.compare import dask_runner
 from r2mae.compare.checks import run_missing
@@ -21,12 +22,10 @@ from r2mae.compare.cluster_options import ClusterOptions
 from r2mae.compare.compare import compare
 from r2mae.compare.dask_runner import DaskRunner, check_workers, connected, runner_of, runs_at_once
 from r2mae.compare.run import Outcome, Processes, Request
-from r2mae.compare.run_states import is_locked
 from r2mae.compare.runs import Variant, runs_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.training.folder import RunFolder
 
 BASE = ImagesConfig.make(data="digits", device="cpu", steps=60, hidden=16, latent=8, save_every=10)
 LONG = BASE.replace(steps=1_000_000)
@@ -128,7 +127,7 @@ def test_ctrl_c_saves_the_step_and_leaves_the_workers_free(
     when((run / "checkpoints" / "last.ckpt").exists, _thread.interrupt_main)
     with pytest.raises(KeyboardInterrupt):
         compare(LONG, DOMAIN, **ONE, out=tmp_path, cluster=ClusterOptions(cluster.address), console=heard)
-    assert not is_locked(RunFolder(run))
+    assert not is_locked(run)
     assert not (run / "model.json").exists()
     from distributed import Client
 
@@ -145,7 +144,7 @@ def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pyte
         when((run / "checkpoints" / "last.ckpt").exists, cluster.scheduler.kill)
         with pytest.raises(UserError, match=r"the scheduler of the cluster has gone.*rerun the same command to resume"):
             compare(LONG, DOMAIN, **ONE, out=out, cluster=ClusterOptions(cluster.address), console=heard)
-        soon(lambda: not is_locked(RunFolder(run)))  # its worker ends, and the run with it
+        soon(lambda: not is_locked(run))  # its worker ends, and the run with it
     words = ["compare", "images", "digits", "--schemes", "r2mae", "--seeds", "1", "--steps", "2", "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "d"), "--cluster", "tcp://127.0.0.1:9"]) == 2
     assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err

@@ -31,9 +31,9 @@ def test_finished_runs_are_not_counted_and_time_is_steps_times_runs(tmp_path: Pa
     out = tmp_path / "c"
     pretrain(first, DOMAIN, out / "runs" / variants[0].label.replace(" ", "-") / "seed-0")
     found = estimate(BASE, DOMAIN, variants, [0, 1], out, jobs=2)
-    assert (found.runs, found.finished, found.steps, found.timed) == (8, 1, 40, "fixed 0.50")
-    assert found.seconds == pytest.approx(7 * 40 * found.seconds_per_step)
-    assert found.seconds_per_step > 0 and found.elapsed < found.seconds
+    assert (found["runs"], found["finished"], found["steps"], found["timed"]) == (8, 1, 40, "fixed 0.50")
+    assert found["seconds"] == pytest.approx(7 * 40 * found["seconds_per_step"])
+    assert found["seconds_per_step"] > 0 and found["elapsed"] < found["seconds"]
 
 
 def test_imports_of_the_first_run_are_not_the_time_of_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_imports_of_the_first_run_are_not_the_time_of_a_step(monkeypatch: pytest
 
     monkeypatch.setattr("r2mae.compare.estimate.fit", fit)
     found = estimate(BASE.replace(steps=7000), DOMAIN, plan_variants(BASE.replace(steps=7000), ["mdlm"]), [0], tmp_path)
-    assert found.seconds_per_step == pytest.approx(0.001)
+    assert found["seconds_per_step"] == pytest.approx(0.001)
     assert counts == [5, 5, 15, 45, 165, 645, 2565]
 
 

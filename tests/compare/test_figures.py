@@ -30,7 +30,7 @@ from r2mae.compare.figures import (
     score_against_ratio,
     score_by_scheme,
 )
-from r2mae.compare.style import png, svg
+from r2mae.compare.style import figure_bytes, svg
 from r2mae.evaluation.examples import Examples
 from r2mae.masking.schemes import scheme_names
 
@@ -241,7 +241,7 @@ def test_scores_at_several_ratios_are_drawn(comparison: Comparison, tmp_path: Pa
 
 def test_drawing_leaves_global_settings_and_pyplot_alone(comparison: Comparison) -> None:
     before = dict(mpl.rcParams)
-    png(score_by_scheme(comparison, analyse(comparison)))
+    figure_bytes(score_by_scheme(comparison, analyse(comparison)), ".png")
     assert dict(mpl.rcParams) == before
 
 

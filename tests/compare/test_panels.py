@@ -10,7 +10,7 @@ import pytest
 from r2mae.compare.analysis import analyse
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.figures import lines_with_bands, loss_panels, ratio_panels
-from r2mae.compare.style import png
+from r2mae.compare.style import figure_bytes
 from r2mae.evaluation.statistics import mean_interval
 
 
@@ -79,7 +79,7 @@ def test_ticks_say_what_they_are(comparison: Comparison, scale: float) -> None:
     curves = comparison.curves.assign(loss=comparison.curves["loss"] * scale)
     scaled = replace(comparison, curves=curves)
     figure = lines_with_bands(scaled, loss_panels(scaled))
-    png(figure)
+    figure_bytes(figure, ".png")
     for axes in figure.axes:
         low, high = axes.get_ylim()
         ticks = [

@@ -15,16 +15,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from locks import is_locked
 from r2mae.compare import run as processes
 from r2mae.compare.checks import run_missing
 from r2mae.compare.progress_display import ProgressDisplay
 from r2mae.compare.run import ONE_THREAD, Outcome, Processes, Request, start_server
-from r2mae.compare.run_states import is_locked
 from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -105,7 +104,7 @@ def test_processes_save_their_steps_and_end_with_the_command(tmp_path: Path, num
     for run in runs:  # the step of the signal is saved, and not the last multiple of five alone
         saved = read_checkpoint(run / "checkpoints" / "last.ckpt")["r2mae_step"]
         assert read_metrics(run / "metrics.csv")["step"].iloc[-1] == saved
-        assert not is_locked(RunFolder(run))
+        assert not is_locked(run)
 
 
 def lives(number: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,7 +153,7 @@ def _plan(
     domain = get_domain(config.domain)
     if options.dry_run:
         found = estimate(config, domain, variants, seeds, out, jobs=options.jobs)
-        print_json({"estimate": True, **asdict(found)}) if options.json else print_estimate(found)
+        print_json({"estimate": True, **found}) if options.json else print_estimate(found)
         return 0
     rows = plan_power(config, domain, variants, seeds, out, against)
     print_json({"seeds": len(seeds), "rows": rows}) if options.json else print_power(rows, len(seeds))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from r2mae.compare.dask_runner import DaskRunner
     from r2mae.compare.run import Processes
 
+
 def check_sweep(base: RunConfig, *, here: bool = True) -> None:
     """Refuse options that runs of a sweep cannot have. Runs on another machine (not `here`) check their own device."""
     if base.machine.ranks > 1:

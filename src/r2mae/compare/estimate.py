@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import nan, sqrt
 from pathlib import Path
 from typing import Any
@@ -30,34 +29,6 @@ WARM_UP = 5  # optimiser steps that are not timed
 ENOUGH = 1.0  # seconds of timed steps; of fewer, the noise of the clock and the last checkpoint would be a large share
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a comparison takes.
-
-    Parameters
-    ----------
-    runs, finished, jobs : int
-        Runs in all without baselines, those that are finished, and how many run at the same time.
-    timed : str
-        The variant whose steps were timed.
-    steps : int
-        Optimiser steps of one of its runs.
-    seconds_per_step : float
-        Of its optimiser steps, with the making of batches.
-    seconds, elapsed : float
-        Training time of all unfinished runs together, and with `jobs` of them at the same time.
-    """
-
-    runs: int
-    finished: int
-    jobs: int
-    timed: str
-    steps: int
-    seconds_per_step: float
-    seconds: float
-    elapsed: float
-
-
 def estimate(
     base: RunConfig,
     domain: Domain,
@@ -66,7 +37,7 @@ def estimate(
     out: Path,
     *,
     jobs: int | None = None,
-) -> Estimate:
+) -> dict[str, Any]:
     """Time a few steps of the first variant, in a temporary folder; `out` is only read.
 
     The number of timed steps grows until they take :data:`ENOUGH`. A first run is not timed, since it imports and
@@ -79,6 +50,14 @@ def estimate(
         As of :func:`r2mae.compare.compare.compare`.
     variants : sequence of Variant
         The planned ones.
+
+    Returns
+    -------
+    dict
+        ``runs``, without baselines; ``finished`` of them, and ``jobs``, how many run at the same time; ``timed``, the
+        variant whose steps were timed; ``steps`` of one of its runs, and ``seconds_per_step``, with the making of
+        batches; ``seconds``, the training time of all unfinished runs together, and ``elapsed``, with ``jobs`` of them
+        at the same time.
 
     Raises
     ------
@@ -107,25 +86,20 @@ def estimate(
     per_step = max(taken, 0.0) / timed
     at_once = runner.at_once(max(1, len(waiting)))
     each = [per_step * run.config.optimizer.total_steps(len(data.train)) for run in waiting]
-    return Estimate(
-        runs=len(runs),
-        finished=len(runs) - len(waiting),
-        jobs=at_once,
-        timed=variants[0].label,
-        steps=steps,
-        seconds_per_step=per_step,
-        seconds=sum(each),
-        elapsed=max([sum(each) / at_once, *each]),
-    )
+    return {
+        "runs": len(runs), "finished": len(runs) - len(waiting), "jobs": at_once, "timed": variants[0].label,
+        "steps": steps, "seconds_per_step": per_step, "seconds": sum(each),
+        "elapsed": max([sum(each) / at_once, *each]),
+    }  # fmt: skip
 
 
-def print_estimate(estimate: Estimate) -> None:
+def print_estimate(found: Mapping[str, Any]) -> None:
     """Print the time of one run, and of all."""
-    done = f", {estimate.finished} of them finished" if estimate.finished else ""
-    per_run = duration(estimate.steps * estimate.seconds_per_step)
-    print(f"{estimate.runs} runs{done}; a run of {estimate.timed} takes about {per_run} ({estimate.steps:,} steps)")
+    done = f", {found['finished']} of them finished" if found["finished"] else ""
+    per_run = duration(found["steps"] * found["seconds_per_step"])
+    print(f"{found['runs']} runs{done}; a run of {found['timed']} takes about {per_run} ({found['steps']:,} steps)")
     print(
-        f"training: about {duration(estimate.seconds)} in all, {duration(estimate.elapsed)} with {estimate.jobs} at a "
+        f"training: about {duration(found['seconds'])} in all, {duration(found['elapsed'])} with {found['jobs']} at a "
         "time; start-up, validation and measuring come on top. Nothing was written"
     )
 

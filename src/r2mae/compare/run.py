@@ -371,9 +371,8 @@ def _answer(request: Request, pipe: Connection) -> tuple[Any, ...]:
 
 def _computed(request: Request, pipe: Connection) -> Outcome:
     from r2mae.compare import measure
-    from r2mae.compare.run_states import is_locked
     from r2mae.domains.lookup import get_domain
-    from r2mae.training.folder import RunFolder
+    from r2mae.training.folder import FolderLock, InUseError, RunFolder
 
     began = time.perf_counter()
     if Path(request.cwd).is_dir():
@@ -387,8 +386,10 @@ def _computed(request: Request, pipe: Connection) -> Outcome:
                 "the same modification time, as rsync -t keeps it)"
             )
     folder = RunFolder(Path(request.folder))
-    while is_locked(folder) and time.perf_counter() - began < _LOCK:  # of a lost worker
-        time.sleep(_POLL)
+    while time.perf_counter() - began < _LOCK:
+        with suppress(InUseError), FolderLock(folder.path):
+            break
+        time.sleep(_POLL)  # until the lock of a lost worker ends
     measure.train_run(request.domain, request.fields, folder.path, request.baseline, _PipeReporter(pipe))
     return time.perf_counter() - began, measure.scores_of(folder)
 

@@ -1,10 +1,8 @@
 """The states of runs, and the finished runs of a comparison, no matter which command made them."""
 
-import fcntl
 import json
 import logging
 import math
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,30 +15,13 @@ from r2mae.masking.schemes import scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 
+_OF_RUNS = ("scheme", "seed", "preset", "machine")
+
 
 def finished(run: SweepRun) -> bool:
     """Return whether a run is trained and measured."""
     folder = RunFolder(run.folder)
     return (run.variant.baseline or folder.trained) and folder.results_for(run.config) is not None
-
-
-def is_locked(folder: RunFolder) -> bool:
-    """Return whether a process holds the lock of the folder; a shared lock is then refused."""
-    try:
-        handle = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(handle)
-
-
-_OF_RUNS = ("scheme", "seed", "preset", "machine")
 
 
 def read_looks(out: Path) -> dict[str, dict[str, list[list[int]]]]:

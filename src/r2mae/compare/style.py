@@ -74,18 +74,14 @@ def figure_style() -> Iterator[None]:
         yield
 
 
-def figure_bytes(figure: Figure, suffix: str, **options: Any) -> bytes:
-    """Return a figure as a file of this suffix, the same for equal figures."""
+def figure_bytes(figure: Figure, suffix: str) -> bytes:
+    """Return a figure as a file of this suffix (PNG: 160 dots per inch), the same for equal figures."""
     buffer = BytesIO()
     with figure_style():
         _use_plain_log_ticks(figure)
-        figure.savefig(buffer, format=suffix.removeprefix("."), metadata=_METADATA[suffix], **options)
+        dpi = _DPI if suffix == ".png" else "figure"
+        figure.savefig(buffer, format=suffix.removeprefix("."), metadata=_METADATA[suffix], dpi=dpi)
     return buffer.getvalue()
-
-
-def png(figure: Figure) -> bytes:
-    """Return a figure as PNG, 160 dots per inch."""
-    return figure_bytes(figure, ".png", dpi=_DPI)
 
 
 def svg(figure: Figure) -> str:
@@ -99,8 +95,8 @@ def save_figure(figure: Figure, folder: str | Path, name: str, *, drawn: str | N
     `drawn` is its SVG, if there is one already.
     """
     paths = []
-    for suffix, content in (("png", png(figure)), ("svg", (drawn or svg(figure)).encode())):
-        path = Path(folder) / f"{name}.{suffix}"
+    for suffix, content in ((".png", figure_bytes(figure, ".png")), (".svg", (drawn or svg(figure)).encode())):
+        path = Path(folder) / f"{name}{suffix}"
         with atomic_write(path, "wb") as file:
             file.write(content)
         paths.append(path)
@@ -114,7 +110,7 @@ def write_figure(figure: Figure, path: str | Path) -> None:
     """
     suffix = check_suffix(path)
     with atomic_write(path, "wb") as file:
-        file.write(png(figure) if suffix == ".png" else figure_bytes(figure, suffix))
+        file.write(figure_bytes(figure, suffix))
 
 
 def check_suffix(path: str | Path) -> str:
