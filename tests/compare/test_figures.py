@@ -72,7 +72,7 @@ def test_colours_do_not_depend_on_the_company(make_comparison: Make) -> None:
 
 def test_score_by_scheme_shows_means_intervals_seeds_and_best_fixed(comparison: Comparison) -> None:
     found = analyse(comparison)
-    figure = score_by_scheme(comparison, found)
+    figure = score_by_scheme(comparison, found, comparison.metrics[0])
     axes = figure.axes[0]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == comparison.labels
     assert axes.yaxis_inverted()
@@ -97,7 +97,7 @@ def test_score_by_scheme_of_another_metric(comparison: Comparison) -> None:
 
 def test_without_interval_or_fixed_ratios_neither_is_drawn(make_comparison: Make) -> None:
     comparison = make_comparison(seeds=1, ratios=())
-    figure = score_by_scheme(comparison, analyse(comparison))
+    figure = score_by_scheme(comparison, analyse(comparison), comparison.metrics[0])
     assert len(figure.axes[0].collections) == 0
     assert not lines(figure, linestyle="--")
     assert not lines(figure, marker="o")  # a lone seed is its own mean
@@ -108,7 +108,7 @@ def test_score_against_ratio_has_the_curve_and_the_ranges(make_comparison: Make)
     ratios = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     comparison = make_comparison(ratios=ratios)
     found = analyse(comparison)
-    figure = score_against_ratio(comparison, found)
+    figure = score_against_ratio(comparison, found, comparison.metrics[0])
     curve = next(line for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 9)
     np.testing.assert_allclose(curve.get_xdata(), ratios)
     expected = [found.interval(f"fixed {p:.2f}", "probe_accuracy")["mean"] for p in ratios]
@@ -181,7 +181,7 @@ def test_large_images_are_drawn_small(comparison: Comparison) -> None:
 
 def test_a_long_path_keeps_its_end(comparison: Comparison) -> None:
     comparison = replace(comparison, title="/somewhere/" + "deep/" * 20 + "faces.npz")
-    title = score_by_scheme(comparison, analyse(comparison)).axes[0].get_title(loc="left")
+    title = score_by_scheme(comparison, analyse(comparison), comparison.metrics[0]).axes[0].get_title(loc="left")
     assert len(title) == 40
     assert title.endswith("deep/faces.npz")
 
@@ -241,7 +241,7 @@ def test_scores_at_several_ratios_are_drawn(comparison: Comparison, tmp_path: Pa
 
 def test_drawing_leaves_global_settings_and_pyplot_alone(comparison: Comparison) -> None:
     before = dict(mpl.rcParams)
-    figure_bytes(score_by_scheme(comparison, analyse(comparison)), ".png")
+    figure_bytes(score_by_scheme(comparison, analyse(comparison), comparison.metrics[0]), ".png")
     assert dict(mpl.rcParams) == before
 
 
@@ -251,7 +251,7 @@ def test_labels_are_text_and_not_formulas(comparison: Comparison) -> None:
     for named in comparison_figures(comparison, analyse(comparison)):
         root = ET.fromstring(svg(named.draw()))
         assert root.tag.endswith("svg")
-    drawn = svg(score_by_scheme(comparison, analyse(comparison)))
+    drawn = svg(score_by_scheme(comparison, analyse(comparison), comparison.metrics[0]))
     assert "$\\broken$" in drawn
     assert "&lt;b&gt;" in drawn
 
@@ -275,9 +275,9 @@ def test_unfinished_rows_are_drawn_without_their_values(comparison: Comparison) 
     table = comparison.table.copy()
     table.loc[table["label"] == "cl", "probe_accuracy"] = np.nan
     comparison = replace(comparison, table=table, curves=pd.DataFrame(comparison.curves.query("label != 'cl'")))
-    figure = score_by_scheme(comparison, analyse(comparison))
+    figure = score_by_scheme(comparison, analyse(comparison), comparison.metrics[0])
     assert len(lines(figure, marker="D")) == len(comparison.labels) - 1
-    assert "cl" not in legend(score_against_ratio(comparison, analyse(comparison)))
+    assert "cl" not in legend(score_against_ratio(comparison, analyse(comparison), comparison.metrics[0]))
     assert "cl" not in legend(lines_with_bands(comparison, loss_panels(comparison)))
 
 

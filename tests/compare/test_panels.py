@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from r2mae.compare.analysis import analyse
@@ -39,14 +38,6 @@ def test_scores_at_several_ratios_become_a_panel(comparison: Comparison) -> None
     expected = mean_interval(np.array([0.02, 0.021, 0.022]), confidence=0.95)
     np.testing.assert_allclose(panel.lines["r2mae"][1, 1:], [expected.low, expected.high])
     assert math.isnan(panel.lines["cl"][2, 0])
-
-
-def test_long_curves_are_thinned_and_keep_their_ends(comparison: Comparison) -> None:
-    rows = [{"label": "cl", "seed": 0, "step": step, "loss": 1 / step} for step in range(1, 5001)]
-    (panel,) = loss_panels(replace(comparison, curves=pd.DataFrame(rows)))
-    assert len(panel.x) == 400
-    assert (panel.x[0], panel.x[-1]) == (1, 5000)
-    np.testing.assert_allclose(panel.lines["cl"][:, 0], 1 / panel.x)
 
 
 def test_a_loss_that_explodes_or_vanishes_does_not_flatten_the_rest(comparison: Comparison) -> None:

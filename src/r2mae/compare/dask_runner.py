@@ -249,7 +249,10 @@ def connected(options: ClusterOptions, say: Callable[[str], None]) -> Iterator[A
     with ExitStack() as stack:
         where: Any = options.where
         if where in ENGINES:
-            where = _started(options)
+            try:
+                where = engine_class(options.where)(**options.settings)
+            except Exception as error:  # of a library that we know only by name: whatever it says of its settings
+                raise UserError(f"no cluster of {options.where} could be started: {brief(error)}") from None
             stack.callback(_close, where)
         try:
             client = connect(where, timeout=_CONNECT, set_as_default=False)
@@ -269,13 +272,6 @@ def connected(options: ClusterOptions, say: Callable[[str], None]) -> Iterator[A
                 "1), and rerun the same command to resume; finished runs are kept"
             ) from None
         yield client
-
-
-def _started(options: ClusterOptions) -> Any:
-    try:
-        return engine_class(options.where)(**options.settings)
-    except Exception as error:  # of a library that we know only by name: whatever it says of its settings
-        raise UserError(f"no cluster of {options.where} could be started: {brief(error)}") from None
 
 
 def _close(opened: Any) -> None:

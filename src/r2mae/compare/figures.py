@@ -38,7 +38,7 @@ _BASELINES = ("#8c510a", "#bf9058", "#5a3a1a", "#d9c3a0")  # browns
 _DASHES = ("-", "--", ":", "-.")
 WIDTH = 6.4
 _FEW = 30  # so few points are marked with dots
-_POINTS, _DEPTH = 400, 30
+_DEPTH = 30
 
 
 @dataclass(frozen=True)
@@ -176,17 +176,14 @@ def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:
     return colours
 
 
-def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
+def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric) -> Figure:
     """Draw the mean and interval of every label, every seed as a dot, and the best fixed ratio as a dashed line.
 
     Parameters
     ----------
-    comparison, analysis
+    comparison, analysis, metric
         What to draw.
-    metric : Metric, optional
-        By default the primary one.
     """
-    metric = metric or analysis.primary
     scores = scores_by_seed(comparison, metric.name)
     # The mean image has no embedding to probe: a baseline without such a score is left out, not missing.
     bare = {label for label in comparison.baselines if not analysis.interval(label, metric.name)["n"]}
@@ -219,19 +216,16 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
     return figure
 
 
-def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
+def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metric) -> Figure:
     """Draw fixed ratios as a curve over the mask ratio, and every other scheme as a bar over its range.
 
     A bar is at the mean, in a band of the interval.
 
     Parameters
     ----------
-    comparison, analysis
+    comparison, analysis, metric
         What to draw.
-    metric : Metric, optional
-        By default the primary one.
     """
-    metric = metric or analysis.primary
     colours, fixed = colours_of(comparison), _ratios_of(comparison)
     rows = {label: analysis.interval(label, metric.name) for label in comparison.labels}
     bare = [label for label in comparison.baselines if rows[label]["n"] > 0]  # without a ratio
@@ -292,7 +286,7 @@ def loss_panels(comparison: Comparison) -> list[Panel]:
     Parameters
     ----------
     comparison : Comparison
-        Its `curves`. A loss that is not finite is left out; of long curves 400 steps are kept.
+        Its `curves`. A loss that is not finite is left out.
     """
     panels = []
     for column, words in (("loss", "Training loss"), ("validation_loss", "Validation loss (same masks for all)")):
@@ -302,7 +296,6 @@ def loss_panels(comparison: Comparison) -> list[Panel]:
         table = pd.DataFrame(curves.groupby(["step", "label"])[column].agg(["mean", "min", "max"]).unstack("label"))
         if table.empty:
             continue
-        table = table.iloc[np.unique(np.linspace(0, len(table) - 1, _POINTS).round().astype(int))]
         lines = {
             label: table[[(key, label) for key in ("mean", "min", "max")]].to_numpy(dtype=float)
             for label in comparison.labels

@@ -19,15 +19,10 @@ _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 def check_alike(examples: Mapping[str, Examples]) -> None:
     """Refuse examples of several models, by their labels, that are not of the same masked images.
 
-    Raises a :class:`UserError` if two models have different images, different masks or different ratios.
+    Raises a :class:`UserError` if two models have different images or different masks.
     """
     (first, one), *others = examples.items()
     for label, other in others:
-        if other.ratio != one.ratio:
-            raise UserError(
-                f"{first} hides {one.ratio:.0%} of its examples, and {label} {other.ratio:.0%}: name one ratio for all "
-                "(--ratio 0.7)"
-            )
         if not np.array_equal(one.original, other.original):
             raise UserError(
                 f"{first} and {label} have different test images: name runs that share data, size and, for data "

@@ -40,10 +40,8 @@ _MODEL_FILES = ("model.json", "model.safetensors", "statistics.safetensors")  # 
 
 @dataclass(frozen=True)
 class Description:
-    """The contents of ``model.json``, which describes the weights; `format` and `version` are not checked."""
+    """The contents of ``model.json``, which describes the weights."""
 
-    format: Any
-    version: str
     domain: str
     steps: int
     seconds: float
@@ -97,14 +95,19 @@ class RunFolder:
 
     @property
     def description(self) -> Description:
-        """The description of the model in ``model.json``; raises a :class:`UserError` if it is damaged."""
+        """The description of the model in ``model.json``; a :class:`UserError` for another version's, or damage."""
         values = read_json(self.model_file)
+        if (known := values.get("format")) != FORMAT:
+            raise UserError(
+                f"{self.model_file} has format {known!r}, and this version reads {FORMAT}: it was written by another "
+                f"version (r2mae {values.get('r2mae')}): train again, or use that version"
+            )
         domain, architecture = values.get("domain"), values.get("architecture", {})
         steps, seconds = values.get("steps", 0), values.get("seconds", 0.0)
         counted = type(steps) is int and _is_finite(steps) and _is_finite(seconds) and min(steps, seconds) >= 0
         if not (counted and isinstance(domain, str) and isinstance(architecture, dict)):
             raise UserError(f"{self.model_file} does not describe a model: {hint_for(self.model_file)}")
-        return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
+        return Description(domain, steps, seconds, architecture)
 
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return the results, or None if they were measured with other settings than those of `config`."""

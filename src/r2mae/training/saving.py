@@ -139,11 +139,6 @@ def load_model(
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: rerun its `r2mae pretrain` command to resume")
     described = folder.description
-    if described.format != FORMAT:
-        raise UserError(
-            f"{folder.model_file} has format {described.format!r}, and this version reads {FORMAT}: "
-            f"it was written by another version (r2mae {described.version}): train again, or use that version"
-        )
     if described.domain != domain.name:
         raise UserError(
             f"{folder.model_file} does not describe a model of the domain {domain.name!r}: "
