@@ -17,7 +17,6 @@ from r2mae.domains.options import (
     as_in_run,
 )
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
@@ -214,11 +213,6 @@ class CellsDomain(Domain):
 
         for name in names:
             check_memory(data.table, config, name)
-
-    def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
-        """Return the masked loss, the only score that is a mean over cells."""
-        both = config.evaluation.bn_statistics == "both"
-        return ("masked_loss", AS_TRAINED + "masked_loss") if both else ("masked_loss",)
 
     def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
         """Measure a baseline by those scores of :meth:`evaluate` that it can have."""

@@ -46,8 +46,9 @@ class Domain:
     evaluation_support: tuple[str, ...] = ()
     """The arguments among `items`, `kept` and `progress` that `evaluate` takes, in addition to users' options.
 
-    `items` is an :class:`~r2mae.evaluation.items.ItemRecorder` or None (see :meth:`item_metrics`), `kept` the path of a
-    file for finished parts, and `progress` is called with the amount done and the total.
+    `items` is an :class:`~r2mae.evaluation.items.ItemRecorder` or None, which records the scores that are means over
+    test items, `kept` the path of a file for finished parts, and `progress` is called with the amount done and the
+    total.
     """
     has_examples: bool = False
     """Whether :meth:`examples` may return examples."""
@@ -112,14 +113,6 @@ class Domain:
             If the data do not fit the model of `architecture`; by default always.
         """
         raise UserError(f"runs of the domain {self.name} are measured only on their own data: omit --data")
-
-    def item_metrics(self, config: Any) -> tuple[str, ...]:
-        """Return the scores that are means over test items, so that comparisons can be paired by item.
-
-        Only these are recorded, during the evaluation, without an extra pass. The mean of the recorded values over all
-        items equals the score that `evaluate` returns.
-        """
-        return ()
 
     def baselines_of(self, config: Any) -> tuple[str, ...]:
         """Return the baselines that exist for such data: raw features, models of other packages, vectors of a file."""

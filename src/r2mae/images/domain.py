@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.domains.base import Domain
 from r2mae.domains.options import Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
+from r2mae.evaluation.bn_statistics import add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig, ImagesEvaluationConfig
 from r2mae.images.finetune import FINETUNE, FINETUNED, ImagesBase, finetune_scores
@@ -151,13 +151,6 @@ class ImagesDomain(ImagesBase):
             raise UserError("this model has no batch statistics: omit --bn-statistics")
         scores, epochs = evaluate(config, task, model, data, **options), config.evaluation.finetune_epochs
         return scores | (finetune_scores(config, data.splits, epochs, kept) if epochs else {})
-
-    def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
-        """Return the accuracies of probe and neighbours, and the reconstruction errors."""
-        from r2mae.images.evaluate import ITEM_METRICS
-
-        twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.evaluation.bn_statistics == "both" else ()
-        return (*ITEM_METRICS, *twins)
 
     default_baselines = ("pixels", "pca", "mean")
 

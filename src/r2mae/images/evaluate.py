@@ -38,8 +38,6 @@ from r2mae.training.validation import (
 )
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
-ITEM_METRICS = ("probe_accuracy", "knn_accuracy", "masked_mse", "clean_mse")
-"""Scores that are means over test images."""
 _BATCH = 2048
 _MAX_NUMBERS = 1 << 23  # values of the images of a batch: 55 of 224 x 224; a U-Net's states are many times as large
 _EXAMPLES = 8
@@ -64,7 +62,7 @@ def evaluate(
 
     The probe is the paper's: a new layer, Adam, 15 epochs. With `bn_statistics`, by default the configuration's, batch
     statistics are re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at
-    each ratio for the masked error. `items` records the :data:`ITEM_METRICS` of single test images.
+    each ratio for the masked error. `items` records accuracies and masked and clean errors of single images.
 
     Returns
     -------

@@ -228,10 +228,6 @@ class TextDomain(Domain):
             raise UserError("the run names no tasks of GLUE: name them, --task sst2 qnli or --probe sst2 qnli")
         return evaluate(config, task, model, data, **options)
 
-    def item_metrics(self, config: TextConfig) -> tuple[str, ...]:
-        """Return loss and accuracy, whose items are held-out sequences."""
-        return ("loss", "accuracy")
-
     def load_other_data(
         self, config: TextConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[TextConfig, TextData]":

@@ -40,7 +40,6 @@ def masked_losses(
     data: BatchReader,
     ratios: Sequence[float],
     *,
-    seed: int = 0,
     device: str = "cpu",
     prepare: Callable[[int], None] | None = None,
     by_sample: Float64[Tensor, "ratios samples"] | None = None,
@@ -53,18 +52,16 @@ def masked_losses(
     ----------
     task, model, data, ratios, device
         What to evaluate, on which samples, at which mask ratios, and where.
-    seed : int
-        Seed of the evaluation masks and of the batches' keys; it is independent of the training seed.
     prepare : callable, optional
         Called with the index of a ratio before the model runs at that ratio, for example to change batch statistics.
     by_sample : tensor, optional
         Filled with each sample's sum of losses at each ratio; unchanged if losses cannot be assigned to samples.
     """
-    key = Key.root(seed).fold("evaluation masks")
+    key = Key.root(0).fold("evaluation masks")  # whatever the seed of training
     # Filled in place: small tensors allocated between the large ones of a batch would keep their memory from release.
     sums, counts = torch.zeros(2, len(ratios), -(-len(data) // BATCH), dtype=sum_dtype(device), device=device)
     with evaluating(model):
-        for rows, given in in_order(data, Key.root(seed).fold("evaluation batches")):
+        for rows, given in in_order(data, EVALUATION_KEY):
             first, batch = int(rows[0]), to_device(given, device)
             for number, ratio in enumerate(ratios):
                 if prepare is not None:
