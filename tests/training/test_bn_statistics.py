@@ -78,9 +78,9 @@ def test_statistics_hold_within_a_block_alone() -> None:
         inside = statistics_of(model)
         assert not torch.equal(inside["encoder.1.running_mean"], own["encoder.1.running_mean"])
     with statistics_at_ratios(task, model, images(), (0.1, 0.9)) as prepare:
-        prepare(0)
+        prepare(0.1)
         low = statistics_of(model)
-        prepare(1)
+        prepare(0.9)
         assert not torch.equal(low["encoder.1.running_mean"], statistics_of(model)["encoder.1.running_mean"])
     with re_estimated_statistics(task, model, images(), wanted=False):
         pass

@@ -63,7 +63,7 @@ def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
     """
     kept, notes = kept_cells(table, config)
     if config.data.donor_key is None:
-        donor_of_cell = np.arange(len(kept))
+        donor_of_cell: np.ndarray = np.arange(len(kept))
         if config.data.labels or config.data.regress:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     else:

@@ -22,7 +22,7 @@ from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.environment import sum_dtype
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
-from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
+from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
@@ -30,6 +30,7 @@ from r2mae.masking.masks import column_mask
 from r2mae.training.task import Batches
 from r2mae.training.validation import (
     EVALUATION_KEY,
+    RecordedBatches,
     evaluating,
     re_estimated_statistics,
     statistics_at_ratios,
@@ -101,11 +102,7 @@ def _masked_scores(
     """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
     assert data.validation is not None
     device = next(model.parameters()).device
-    with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as use:
-
-        def prepare(ratio: float) -> None:
-            use(_ALL_RATIOS.index(ratio))
-
+    with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as prepare:
         scores = reconstruction_scores(
             lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
             task.genes,
@@ -306,7 +303,7 @@ def masked_gene_losses(
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
     each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=sum_dtype(device), device=device)
-    read: BatchReader = cells if items is None else items.recording(cells)
+    read = cells if items is None else RecordedBatches(cells, items)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):
             for rows in parts:

@@ -28,7 +28,7 @@ from r2mae.cells.counts import (
 )
 from r2mae.cells.sets import SETS
 from r2mae.cores import available_memory, gigabytes
-from r2mae.errors import UserError, nearest, reading, unknown
+from r2mae.errors import UserError, listed, nearest, reading, unknown
 from r2mae.files import atomic_path
 from r2mae.registry import JOBS
 
@@ -381,11 +381,6 @@ def log_notes(table: CellTable) -> CellTable:
 def cells_in_words(count: int) -> str:
     """Write "1 cell", "2 cells"."""
     return f"{count:,} cell{'' if count == 1 else 's'}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Write the first five names, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
 def _check_names(source: Source, least: int) -> None:

@@ -277,11 +277,9 @@ class GeneTask(Task[Any, "CountModel"]):
         logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch, **mask_argument)
         return torch.softmax(logits.float(), 1), _library_size(batch)
 
-    def reconstruct(
-        self, model: CountModel, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
-    ) -> Float[Tensor, "cells genes"]:
-        """Return μ of all genes, for unmasked cells or with genes hidden from the model; see :meth:`expected`."""
-        share, library = self.expected(model, batch, hidden=hidden)
+    def reconstruct(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells genes"]:
+        """Return μ of all genes, for unmasked cells; see :meth:`expected`."""
+        share, library = self.expected(model, batch)
         return share * library[:, None]
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:

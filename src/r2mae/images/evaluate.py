@@ -29,6 +29,7 @@ from r2mae.images.task import ImageTask, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import (
     EVALUATION_KEY,
+    RecordedBatches,
     evaluating,
     masked_losses,
     re_estimated_statistics,
@@ -192,15 +193,15 @@ def masked_scores(
     model: _Model,
     batches: ImageBatches,
     items: ItemRecorder,
-    prepare: Callable[[int], None] | None = None,
+    prepare: Callable[[float], None] = lambda ratio: None,
 ) -> dict[str, float]:
     """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
 
-    `prepare` is called with the index of a ratio before the model runs at it.
+    `prepare` is called with a ratio before the model runs at it.
     """
     device = str(next(model.parameters()).device)
     sums = torch.full((len(RATIOS), len(batches)), math.nan, dtype=sum_dtype(device), device=device)
-    read = items.recording(batches)
+    read = RecordedBatches(batches, items)
     losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
     items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
@@ -224,7 +225,7 @@ def baseline_scores(
     _identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
     if name == "pixels":
-        read_all(items.recording(test))
+        read_all(RecordedBatches(test, items))
         size = 4 * (data.splits.train.images.size + data.splits.test.images.size)
         if not fits_memory(size):
             warn_once(f"pixels: not measured, since {gigabytes(size)} of images do not fit into memory")
@@ -245,7 +246,7 @@ def baseline_scores(
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
         scores["clean_mse"] = clean_mse(task, model, test, items)
     if name == "pca" or not scores:
-        read_all(items.recording(test))  # items are identified by what an evaluation reads
+        read_all(RecordedBatches(test, items))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
     return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, items=items)
