@@ -100,7 +100,7 @@ def test_scores_of_a_model(data: CellData, built: tuple[GeneTask, torch.nn.Modul
     assert scores["reconstruction_r"] == pytest.approx(np.mean(named))
     losses = masked_gene_losses(task, model, data.validation)
     assert [scores[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] != pytest.approx(losses)  # re-estimated
-    plain = evaluate(CONFIG, task, model, data, bn_statistics="no")
+    plain = evaluate(CONFIG.replace(bn_statistics="no"), task, model, data)
     assert [plain[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] == pytest.approx(losses)
     assert plain["masked_loss"] == pytest.approx(np.mean(losses))
     with re_estimated_statistics(task, model, data.train, 0.9):

@@ -109,7 +109,7 @@ def test_re_estimated_statistics_lower_both_errors_of_a_model_trained_at_a_high_
     config, task, model = load_model(run.path, DOMAIN)
     assert isinstance(config, ImagesConfig)
     data = load_data(config)
-    both = evaluate(config, task, model, data, bn_statistics="both")
+    both = evaluate(config.replace(bn_statistics="both"), task, model, data)
     assert both["clean_mse"] < both["as_trained_clean_mse"]
     assert both["masked_mse"] < both["as_trained_masked_mse"]
     for wanted, prefix in (("yes", ""), ("no", "as_trained_")):

@@ -167,8 +167,6 @@ class CellsDomain(Domain):
                 f"{config.data.source} has other genes or batches than the run was trained on: restore the file, or "
                 "embed it with `r2mae embed`, which maps genes by name"
             )
-        if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
-            raise UserError("this model has no batch statistics: omit --bn-statistics")
         return evaluate(config, task, model, data, **options)
 
     def load_other_data(self, *arguments: Any, **options: Any) -> "tuple[CellsConfig, CellData]":

@@ -21,7 +21,7 @@ from r2mae.cells.predictions import Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.environment import sum_dtype
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
+from r2mae.evaluation.bn_statistics import score_with_statistics
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
@@ -62,7 +62,6 @@ def evaluate(
     model: CountModel,
     data: "CellData",
     *,
-    bn_statistics: BnStatistics | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
@@ -70,10 +69,8 @@ def evaluate(
     Parameters
     ----------
     config, task, model, data
-        Those of the run.
-    bn_statistics : {"yes", "no", "both"}, optional
-        Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
-        ratio for reconstruction. By default as in the configuration.
+        Those of the run. If the configuration says so, batch statistics are re-estimated on training cells: unmasked
+        ones for the probes, masked ones at each ratio for reconstruction.
     items : ItemRecorder, optional
         Records the share of each validation cell in ``masked_loss``.
 
@@ -89,29 +86,20 @@ def evaluate(
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
             scores = evaluate_embedding(data.table, partial(embed_rows, task, model, data.table), config)
-        if data.validation is not None and len(data.validation):
-            scores |= _masked_scores(task, model, data, wanted, items)
-        return scores
+        if data.validation is None or not len(data.validation):
+            return scores
+        with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=wanted) as prepare:
+            scores |= reconstruction_scores(
+                lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
+                task.genes,
+                data.validation,
+                device=next(model.parameters()).device,
+                prepare=prepare,
+            )
+            losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
+        return scores | _finite_scores(by_ratio("masked_loss", LOSS_RATIOS, losses))
 
-    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
-
-
-def _masked_scores(
-    task: GeneTask, model: CountModel, data: "CellData", bn_statistics: bool, items: ItemRecorder | None
-) -> dict[str, float]:
-    """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
-    assert data.validation is not None
-    device = next(model.parameters()).device
-    with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as prepare:
-        scores = reconstruction_scores(
-            lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
-            task.genes,
-            data.validation,
-            device=device,
-            prepare=prepare,
-        )
-        losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
-    return scores | _finite_scores(by_ratio("masked_loss", LOSS_RATIOS, losses))
+    return score_with_statistics(config.evaluation.bn_statistics, measure, items)
 
 
 def evaluate_embedding(

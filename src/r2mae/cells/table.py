@@ -53,19 +53,8 @@ _SLACK = 1 << 20  # bytes of an .h5ad file in addition to its arrays
 class Source:
     """Counts and annotations of a source, not yet checked.
 
-    Parameters
-    ----------
-    name : str
-        Name of the source, for messages.
-    layer : str
-        Name of the matrix: X, raw.X, or that of a layer.
-    matrix : csr_matrix or Stored
-    genes : tuple of str
-    obs : DataFrame
-    layers : tuple of str
-        Names of all matrices that could be used instead.
-    path : Path, optional
-        Path of the source, if it has one.
+    `name` is for messages, `layer` the name of the matrix (X, raw.X, or that of a layer), and `layers` has the names of
+    all matrices that could be used instead.
     """
 
     name: str

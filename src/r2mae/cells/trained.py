@@ -33,16 +33,8 @@ from r2mae.training.validation import Statistics, set_statistics, statistics_of
 class TrainedModel:
     """A trained model, in evaluation mode, with everything that `MaskedAutoencoder` needs.
 
-    Parameters
-    ----------
-    config : CellsConfig
-        Configuration of the training.
-    task : GeneTask
-    model : CountModel
-    history : DataFrame or None
-        Loss, ratio and validation loss by step.
-    as_trained : mapping
-        The batch statistics of training; the model has those of unmasked inputs.
+    `history` has loss, ratio and validation loss by step. `as_trained` are the batch statistics of training; the model
+    has those of unmasked inputs.
     """
 
     config: CellsConfig
@@ -101,10 +93,6 @@ class InMemoryDomain(CellsDomain):
 
     def __init__(self, table: CellTable) -> None:
         self.table = table
-
-    def completed(self, trained: TrainedModel) -> TrainedModel:
-        """Return the model to use, from the one that was trained."""
-        return trained
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of counts, genes and batches."""

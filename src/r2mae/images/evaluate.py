@@ -14,7 +14,7 @@ from r2mae.cores import gigabytes
 from r2mae.environment import sum_dtype
 from r2mae.errors import warn_once
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
-from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
+from r2mae.evaluation.bn_statistics import score_with_statistics
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.head import fit_head
@@ -58,14 +58,13 @@ def evaluate(
     model: _Model,
     data: ImageData,
     *,
-    bn_statistics: BnStatistics | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
-    The probe is the paper's: a new layer, Adam, 15 epochs. With `bn_statistics`, by default the configuration's, batch
-    statistics are re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at
-    each ratio for the masked error. `items` records the :data:`ITEM_METRICS` of single test images.
+    The probe is the paper's: a new layer, Adam, 15 epochs. If the configuration says so, batch statistics are
+    re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at each ratio for
+    the masked error. `items` records the :data:`ITEM_METRICS` of single test images.
 
     Returns
     -------
@@ -87,7 +86,7 @@ def evaluate(
         with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
             return scores | masked_scores(task, model, batches, items, prepare)
 
-    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
+    return score_with_statistics(config.evaluation.bn_statistics, measure, items)
 
 
 def embedding_scores(
