@@ -28,7 +28,7 @@ class CellBatches(Batches):
 
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
         self.counts, self._batch = table.counts, table.batch
-        self.rows = np.arange(len(table)) if rows is None else rows
+        self.rows = np.arange(self.counts.shape[0]) if rows is None else rows
 
     def __len__(self) -> int:
         """Return the number of cells."""
