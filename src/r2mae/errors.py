@@ -38,8 +38,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     meant = _similar(name.lower(), names)
     if meant:
         return f"did you mean {' or '.join(map(repr, meant))}?"
-    listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else "")
-    return f"choose from: {listed}"
+    return f"choose from: {listed(names, _LISTED)}"
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """Return the first of some names for a message, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def _similar(name: str, names: Sequence[str]) -> list[str]:

@@ -156,9 +156,7 @@ def test_scvi_is_a_row(table: CellTable) -> None:
 def held_out(table: CellTable) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the training cells and of the validation cells."""
     data = split_data(table, CONFIG)
-    assert data.train.rows is not None
     assert data.validation is not None
-    assert data.validation.rows is not None
     return table.counts.rows(data.train.rows).toarray(), table.counts.rows(data.validation.rows).toarray()
 
 

@@ -82,7 +82,7 @@ def test_the_seed_alone_divides_the_donors(obs: pd.DataFrame) -> None:
 
 def test_probes_share_no_donor(obs: pd.DataFrame) -> None:
     probes, notes = probe_cells(make_table(obs), CONFIG)
-    assert [(one.column, one.kind, one.donor_level) for one in probes] == [
+    assert [(one.column, one.kind, one.by_donor) for one in probes] == [
         ("cell_type", "label", False),
         ("disease", "label", True),
         ("age", "number", True),
@@ -173,7 +173,7 @@ def test_without_donors_cells_are_divided(obs: pd.DataFrame) -> None:
     probes, notes = probe_cells(make_table(obs), CONFIG.replace(donor_key=None))
     assert notes == ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     assert [len(one.train) for one in probes] == [180, 180, 180]
-    assert not any(one.donor_level for one in probes)
+    assert not any(one.by_donor for one in probes)
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,21 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
-from r2mae.cells.predictions import ClassPredictions, NumberPredictions
+from r2mae.cells.predictions import Predictions
 
 
-def make_classes(rng: np.random.Generator, *, donor_level: bool = False, classes: int = 3) -> ClassPredictions:
+def make_classes(rng: np.random.Generator, *, donor_level: bool = False, classes: int = 3) -> Predictions:
     donors = np.sort(rng.integers(2, 9, 90))
     truth = (donors if donor_level else rng.integers(0, classes, 90)) % classes
     probability = rng.dirichlet(np.ones(classes), 90).round(1)  # with ties
     probability[np.arange(90), truth] += 0.3
-    return ClassPredictions("label", truth, probability, donors, donor_level)
+    return Predictions("label", truth, probability, donors, donor_level)
 
 
-def make_numbers(rng: np.random.Generator) -> NumberPredictions:
+def make_numbers(rng: np.random.Generator) -> Predictions:
     donors = np.sort(rng.integers(2, 9, 90))
     truth = 20.0 + 3 * donors
-    return NumberPredictions("age", truth, (truth + rng.normal(0, 9, 90)).round(), donors, True)
+    return Predictions("age", truth, (truth + rng.normal(0, 9, 90)).round(), donors, True)
 
 
 def repeated(donors: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ def test_classes_are_scored_as_by_scikit_learn(seed: int, classes: int) -> None:
 
 def test_classes_without_test_cells_count_as_in_scikit_learn() -> None:
     one = make_classes(np.random.default_rng(0))
-    two = ClassPredictions("label", np.minimum(one.truth, 1), one.predicted, one.donors, False)
+    two = Predictions("label", np.minimum(one.truth, 1), one.predicted, one.donors, False)
     predicted = two.predicted.argmax(axis=1)
     assert (predicted == 2).any()
     with pytest.warns(UserWarning, match="y_pred contains classes not in y_true"):
@@ -69,7 +69,7 @@ def test_weights_repeat_the_cells_of_donors(seed: int, donor_level: bool) -> Non
     made = one.weighted(weights)
     for number, row in enumerate(weights):
         cells = repeated(one.donors, row)
-        copies = ClassPredictions("label", one.truth[cells], one.predicted[cells], one.donors[cells], False)
+        copies = Predictions("label", one.truth[cells], one.predicted[cells], one.donors[cells], False)
         for name, value in copies.scores().items():
             assert made[name][number] == pytest.approx(value, nan_ok=True), name
 
@@ -110,17 +110,17 @@ def test_numbers_are_correlated_as_by_scipy(seed: int) -> None:
 
 def test_equal_predictions_are_worth_nothing() -> None:
     donors = np.repeat(np.arange(5), 2)
-    flat = NumberPredictions("age", donors.astype(float), np.full(10, 3.0), donors, True)
+    flat = Predictions("age", donors.astype(float), np.full(10, 3.0), donors, True)
     assert flat.scores() == {"age_spearman_cell": 0.0, "age_spearman_donor": 0.0}
 
 
 def test_what_is_undefined_is_nan() -> None:
     donors = np.array([0, 0, 1, 1])
-    same_age = NumberPredictions("age", np.full(4, 3.0), np.array([1.0, 1, 2, 2]), donors, True)
+    same_age = Predictions("age", np.full(4, 3.0), np.array([1.0, 1, 2, 2]), donors, True)
     assert np.isnan(list(same_age.scores().values())).all()
-    two_donors = NumberPredictions("age", np.array([1.0, 1, 2, 2]), np.arange(4.0), donors, True)
+    two_donors = Predictions("age", np.array([1.0, 1, 2, 2]), np.arange(4.0), donors, True)
     assert np.isnan(two_donors.scores()["age_spearman_donor"])
     assert two_donors.scores()["age_spearman_cell"] == pytest.approx(spearmanr([1, 1, 2, 2], range(4)).statistic)
-    one_class = ClassPredictions("label", np.zeros(4, dtype=np.int64), np.eye(2)[[0, 0, 1, 0]], donors, False)
+    one_class = Predictions("label", np.zeros(4, dtype=np.int64), np.eye(2)[[0, 0, 1, 0]], donors, False)
     assert np.isnan(list(one_class.scores().values())).all()
     assert np.isnan(one_class.weighted(np.zeros((1, 2)))["label_bacc"]).all()

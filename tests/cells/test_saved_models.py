@@ -180,7 +180,7 @@ def test_what_is_no_model_of_cells_is_told_and_never_deleted(
     saved: Path, adata: anndata.AnnData, make: Make, write: Write, tmp_path: Path
 ) -> None:
     fit(ImagesConfig.make(data="digits", hidden=8, latent=8, steps=1, threads=1), IMAGES, tmp_path / "digits")
-    with pytest.raises(UserError, match="is a run of the domain 'images', not 'cells': name a run on cells"):
+    with pytest.raises(UserError, match="is a run of the domain images, not cells: name one of cells"):
         MaskedAutoencoder.load(tmp_path / "digits", adata)
     path = write(make(90, 20), tmp_path / "a.h5ad")
     fit(CellsConfig.make(data=str(path), steps=1, **SMALL, **TRAINING), DOMAIN, tmp_path / "run")

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from r2mae.evaluation import items as module
 from r2mae.evaluation.items import ItemRecorder, ItemScores, item_shares
 from r2mae.masking.keys import Key
+from r2mae.training.task import Batches
+from r2mae.training.validation import RecordedBatches
 
 KEY = Key.root(0)
 
 
-class Rows:
+class Rows(Batches):
     """Rows of an array as batches."""
 
     def __init__(self, values: np.ndarray) -> None:
@@ -30,7 +32,7 @@ class Rows:
 
 def item_scores(values: np.ndarray, batch: int = 4, times: int = 1, labels: object = None) -> ItemScores:
     items = ItemRecorder()
-    rows = items.recording(Rows(values))
+    rows = RecordedBatches(Rows(values), items)
     assert len(rows) == len(values)
     if labels is not None:
         items.identify("labels", np.asarray(labels))

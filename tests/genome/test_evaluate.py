@@ -117,7 +117,7 @@ def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
     said = config(small, width=16, layers=1, heads=2, eval_windows=2)
     few = DOMAIN.evaluate(said, task, model, data)
     assert few != DOMAIN.evaluate(default, task, model, data)
-    assert DOMAIN.evaluate(default, task, model, data, eval_windows=2) == few
+    assert DOMAIN.evaluate(default.with_measurement(eval_windows=2), task, model, data) == few
     assert baseline_scores(said, "alignment", data) != baseline_scores(default, "alignment", data)
     assert "2 windows" in said.measured_in_words()
     assert default.measured_in_words() == ""

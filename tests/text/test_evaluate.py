@@ -219,7 +219,7 @@ def test_held_out_sequences_are_as_many_as_the_run_or_its_measurement_says(confi
     assert few != evaluate(config, task, model, data)
     said = config.replace(eval_sequences=3)
     assert DOMAIN.evaluate(said, task, model, data) == few
-    assert DOMAIN.evaluate(config, task, model, data, eval_sequences=3) == few
+    assert DOMAIN.evaluate(config.with_measurement(eval_sequences=3), task, model, data) == few
     assert said.measurement_settings() == {"eval_sequences": 3, "glue": (), "glue_probes": ()}
     assert "3 held-out sequences" in said.measured_in_words()
     assert config.measured_in_words() == ""

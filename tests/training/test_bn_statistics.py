@@ -78,9 +78,9 @@ def test_statistics_hold_within_a_block_alone() -> None:
         inside = statistics_of(model)
         assert not torch.equal(inside["encoder.1.running_mean"], own["encoder.1.running_mean"])
     with statistics_at_ratios(task, model, images(), (0.1, 0.9)) as prepare:
-        prepare(0)
+        prepare(0.1)
         low = statistics_of(model)
-        prepare(1)
+        prepare(0.9)
         assert not torch.equal(low["encoder.1.running_mean"], statistics_of(model)["encoder.1.running_mean"])
     with re_estimated_statistics(task, model, images(), wanted=False):
         pass
@@ -109,7 +109,7 @@ def test_re_estimated_statistics_lower_both_errors_of_a_model_trained_at_a_high_
     config, task, model = load_model(run.path, DOMAIN)
     assert isinstance(config, ImagesConfig)
     data = load_data(config)
-    both = evaluate(config, task, model, data, bn_statistics="both")
+    both = evaluate(config.replace(bn_statistics="both"), task, model, data)
     assert both["clean_mse"] < both["as_trained_clean_mse"]
     assert both["masked_mse"] < both["as_trained_masked_mse"]
     for wanted, prefix in (("yes", ""), ("no", "as_trained_")):

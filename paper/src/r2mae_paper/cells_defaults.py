@@ -202,8 +202,8 @@ def _score(
     more = mixing(table, embedding, None if label == "condition" else label) if mixed else {}
     rows = []
     for split in range(splits):
-        found = evaluate_embedding(table, embedding, config.replace(seed=split), intervals=False)
-        names = [name for name in found if "spectral" not in name]
+        found = evaluate_embedding(table, embedding, config.replace(seed=split))
+        names = [name for name in found if "spectral" not in name and "_donors_" not in name]
         rows.append({"split": split, **{name: found[name] for name in names}, **more})
     return rows
 

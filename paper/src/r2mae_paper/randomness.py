@@ -293,7 +293,6 @@ def _advised_for_images(data: str, side: int | None) -> dict[str, float]:
 @cache
 def _advised_for_cells(data: str) -> dict[str, float]:
     read = load_data(cells(data, {"validation": 0.2}))
-    assert read.train.rows is not None  # as some cells are held out
     return closed_form(log_normalized_expression(read.table, read.train.rows))
 
 

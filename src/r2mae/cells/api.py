@@ -191,7 +191,8 @@ class MaskedAutoencoder:
         reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
         with tempfile.TemporaryDirectory(prefix="r2mae-") as folder:
             fitted = fit(config, domain, run or Path(folder) / "run", data=data, reporter=reporter)
-            self._trained = domain.completed(load_trained(fitted.folder.path, domain, device=config.machine.device))
+            trained = load_trained(fitted.folder.path, domain, device=config.machine.device)
+        self._trained = trained if self._query is None else self._query.completed(trained)
         self._config = config
 
     def get_latent_representation(

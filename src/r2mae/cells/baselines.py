@@ -182,7 +182,7 @@ def _imputation_scores(
 ) -> dict[str, float]:
     """Score `mean` or `gaussian`, fitted on training cells, at hidden genes of validation cells."""
     data = split_data(table, config)
-    if data.validation is None or data.train.rows is None:
+    if data.validation is None:
         return {}
     genes, rows = table.counts.shape[1], data.train.rows
     mean = fit_mean_cell(table, rows)
@@ -242,11 +242,7 @@ def train_scvi(table: "CellTable", config: CellsConfig) -> Any:
     import scvi
 
     data = split_data(table, config)
-    every = np.arange(table.counts.shape[0])
-    held_out = every[:0]
-    if data.validation is not None and data.validation.rows is not None:
-        held_out = data.validation.rows
-    trained = np.setdiff1d(every, held_out)
+    trained, held_out = data.train.rows, np.zeros(0, np.int64) if data.validation is None else data.validation.rows
     batch = min(config.optimizer.batch_size, max(2, len(trained)))
     steps, passes = config.optimizer.steps, config.optimizer.epochs
     epochs = max(1, round(passes if steps is None else steps / math.ceil(len(trained) / config.optimizer.batch_size)))

@@ -28,19 +28,18 @@ class CellBatches(Batches):
 
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
         self.counts, self._batch = table.counts, table.batch
-        self.rows = rows
+        self.rows = np.arange(self.counts.shape[0]) if rows is None else rows
 
     def __len__(self) -> int:
         """Return the number of cells."""
-        return self.counts.shape[0] if self.rows is None else len(self.rows)
+        return len(self.rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
         """Return these cells in CSR form with the counts above zero; the key has no effect, as nothing is random.
 
         They are `indptr` (int64, cells + 1), `indices` (int32 or int64), `values` (float32) and `batch` (int64, cells).
         """
-        rows = np.asarray(indices, dtype=np.int64)
-        rows = rows if self.rows is None else self.rows[rows]
+        rows = self.rows[np.asarray(indices, dtype=np.int64)]
         counts = self.counts.rows(rows)
         return {
             "indptr": torch.from_numpy(counts.indptr.astype(np.int64)),

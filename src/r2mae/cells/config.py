@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from r2mae.cells.models import MODELS, MLPSettings
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
-from r2mae.evaluation.bn_statistics import add_as_trained, measured_in_words
+from r2mae.evaluation.bn_statistics import add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import PartialFraction, Range
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
@@ -190,7 +190,3 @@ class CellsConfig(RunConfig):
                 f"timing sets the schedules of the dynamic ratio and the curricula, and changes nothing for "
                 f"{name!r} with these options: omit it"
             )
-
-    def measured_in_words(self) -> str:
-        """Return which batch statistics the scores were measured with, as a sentence."""
-        return measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""

@@ -10,13 +10,8 @@ from r2mae.cells.config import BASELINES, CellsConfig, CellsDataConfig, CellsEva
 from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
-from r2mae.domains.options import (
-    CommandLine,
-    Evaluation,
-    Offered,
-    as_in_run,
-)
-from r2mae.errors import UserError
+from r2mae.domains.options import CommandLine, Evaluation, Offered, as_in_run
+from r2mae.errors import UserError, listed
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
@@ -52,16 +47,10 @@ def _write_h5ad(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -
     write_h5ad(output, arrays, source)
 
 
-def check_run_of_cells(folder: RunFolder) -> None:
-    """Refuse a folder that is no run on cells."""
-    if (name := folder.read_config()["domain"]) != CellsDomain.name:
-        raise UserError(f"{folder.path} is a run of the domain {name!r}, not {CellsDomain.name!r}: name a run on cells")
-
-
 def check_init(config: CellsConfig) -> RunFolder:
     """Return the run that `init` names; refuse one that is not finished, or has a model of other sizes."""
     folder = RunFolder(str(config.init))
-    check_run_of_cells(folder)
+    folder.read_config(CellsDomain.name)
     if not folder.trained:
         raise UserError(f"{folder.path} (init) is not finished: rerun its command to resume, then start from it")
     own, theirs = config.model.architecture(), folder.description.architecture
@@ -133,7 +122,6 @@ class CellsDomain(Domain):
         """Let a fresh model begin with the weights of the run that `init` names; refuse one with none of its genes."""
         if config.init is None:
             return None
-        from r2mae.cells.table import listed
         from r2mae.cells.task import CountModel, copy_weights
         from r2mae.training.initial import Origin
         from r2mae.training.saving import load_model
@@ -178,8 +166,6 @@ class CellsDomain(Domain):
                 f"{config.data.source} has other genes or batches than the run was trained on: restore the file, or "
                 "embed it with `r2mae embed`, which maps genes by name"
             )
-        if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
-            raise UserError("this model has no batch statistics: omit --bn-statistics")
         return evaluate(config, task, model, data, **options)
 
     def load_other_data(self, *arguments: Any, **options: Any) -> "tuple[CellsConfig, CellData]":

@@ -14,12 +14,12 @@ from jaxtyping import Bool, Int64
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.table import CellTable, cells_in_words, column_of
 from r2mae.errors import UserError, nearest
-from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation, uniforms
 
 Kind = Literal["label", "number"]
 _TEST_DONORS = 0.4  # fraction of the donors whose cells test the probes, as in the paper
 _MAX_CELLS = 200_000  # largest number of training cells of a probe, and of test cells, as in the paper
+_MISSING = ("", "unknown", "na", "n/a", "nan", "<na>", "none", "nat")  # spellings of a missing label, in any case
 
 
 class DonorSplit(NamedTuple):
@@ -39,8 +39,8 @@ class DonorSplit(NamedTuple):
 class ProbeCells:
     """Cells (rows of the table), targets (names of classes, or float64) and donors of one probe.
 
-    `donor_level` says whether all cells of a donor have the same value, as with a disease, and `grouped` whether donors
-    are known.
+    `by_donor` says whether donors are scored too: labels if all cells of a donor have the same, as with a disease, and
+    numbers if donors are known. If they are not, all test cells count as those of one donor.
     """
 
     column: str
@@ -51,8 +51,7 @@ class ProbeCells:
     test_values: np.ndarray
     train_donors: Int64[np.ndarray, " train"]
     test_donors: Int64[np.ndarray, " test"]
-    donor_level: bool
-    grouped: bool
+    by_donor: bool
 
 
 def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
@@ -64,20 +63,17 @@ def split_donors(table: CellTable, config: CellsConfig) -> DonorSplit:
     """
     kept, notes = kept_cells(table, config)
     if config.data.donor_key is None:
-        codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
-        names = tuple(str(row) for row in np.flatnonzero(kept))
+        donor_of_cell: np.ndarray = np.arange(len(kept))
         if config.data.labels or config.data.regress:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     else:
-        column = column_of(table, config.data.donor_key, whole=True).astype(str).to_numpy()
-        donors, inverse = np.unique(column[kept], return_inverse=True)
-        names = tuple(str(name) for name in donors)
-        codes = np.full(len(kept), -1, dtype=np.int64)
-        codes[kept] = inverse
+        donor_of_cell = column_of(table, config.data.donor_key, whole=True).astype(str).to_numpy()
+    names, inverse = np.unique(donor_of_cell[kept], return_inverse=True)
+    codes = np.full(len(kept), -1, dtype=np.int64)
+    codes[kept] = inverse
     strata = _stratum_of_donors(table, config, codes, len(names))
-    key = Key.root(config.seed).fold("donor split")
-    test = choose_test_donors(strata, _TEST_DONORS, key)
-    return DonorSplit(names, codes, test, config.data.donor_key is not None, notes)
+    test = choose_test_donors(strata, _TEST_DONORS, Key.root(config.seed).fold("donor split"))
+    return DonorSplit(tuple(map(str, names)), codes, test, config.data.donor_key is not None, notes)
 
 
 def choose_test_donors(strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
@@ -134,7 +130,7 @@ def probe_values(table: CellTable, column: str, kind: Kind) -> tuple[np.ndarray,
     if kind == "label":
         series = column_of(table, column)
         values = series.astype(str).to_numpy().astype(str)
-        return values, ~(series.isna().to_numpy() | is_missing(values))
+        return values, ~(series.isna().to_numpy() | np.isin(np.char.lower(np.char.strip(values)), _MISSING))
     series = column_of(table, column)
     if not pd.api.types.is_numeric_dtype(series.dtype):
         series = pd.to_numeric(series.astype(str), errors="coerce")
@@ -211,7 +207,7 @@ def _choose_probe_cells(
             kept &= ~removed
             number = cells_in_words(int(removed.sum()))
             notes.append(f"{column}: {number} removed of classes in one donor only: {', '.join(rare)}")
-    donor_level = split.grouped and _constant_in_donors(values, split.codes, kept)
+    by_donor = split.grouped and (kind == "number" or _constant_in_donors(values, split.codes, kept))
     on_test = split.test[split.codes]  # code -1 is not kept
     key = Key.root(config.seed).fold("donor cells")
     most = int(dict(entry.split("=", 1) for entry in config.data.max_cells).get(column, _MAX_CELLS))
@@ -230,10 +226,8 @@ def _choose_probe_cells(
         if len(np.unique(values[rows])) < 2:
             notes.append(f"{column}: no probe, as the {side} donors have fewer than two values")
             return None
-    donors = split.codes
-    return ProbeCells(
-        column, kind, train, test, values[train], values[test], donors[train], donors[test], donor_level, split.grouped
-    )
+    test_donors = split.codes[test] if split.grouped else np.zeros_like(test)
+    return ProbeCells(column, kind, train, test, values[train], values[test], split.codes[train], test_donors, by_donor)
 
 
 def _constant_in_donors(

@@ -17,12 +17,12 @@ from torch import Tensor
 from r2mae.cells.batches import embed_rows
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import ProbeCells, check_probes
-from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions, cluster_bootstrap
+from r2mae.cells.predictions import Predictions, cluster_bootstrap
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.environment import sum_dtype
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
-from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
+from r2mae.evaluation.bn_statistics import score_with_statistics
+from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
@@ -30,6 +30,7 @@ from r2mae.masking.masks import column_mask
 from r2mae.training.task import Batches
 from r2mae.training.validation import (
     EVALUATION_KEY,
+    RecordedBatches,
     evaluating,
     re_estimated_statistics,
     statistics_at_ratios,
@@ -61,7 +62,6 @@ def evaluate(
     model: CountModel,
     data: "CellData",
     *,
-    bn_statistics: BnStatistics | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
@@ -69,10 +69,8 @@ def evaluate(
     Parameters
     ----------
     config, task, model, data
-        Those of the run.
-    bn_statistics : {"yes", "no", "both"}, optional
-        Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
-        ratio for reconstruction. By default as in the configuration.
+        Those of the run. If the configuration says so, batch statistics are re-estimated on training cells: unmasked
+        ones for the probes, masked ones at each ratio for reconstruction.
     items : ItemRecorder, optional
         Records the share of each validation cell in ``masked_loss``.
 
@@ -88,41 +86,26 @@ def evaluate(
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
             scores = evaluate_embedding(data.table, partial(embed_rows, task, model, data.table), config)
-        if data.validation is not None and len(data.validation):
-            scores |= _masked_scores(task, model, data, wanted, items)
-        return scores
+        if data.validation is None or not len(data.validation):
+            return scores
+        with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=wanted) as prepare:
+            scores |= reconstruction_scores(
+                lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
+                task.genes,
+                data.validation,
+                device=next(model.parameters()).device,
+                prepare=prepare,
+            )
+            losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
+        return scores | _finite_scores(by_ratio("masked_loss", LOSS_RATIOS, losses))
 
-    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
-
-
-def _masked_scores(
-    task: GeneTask, model: CountModel, data: "CellData", bn_statistics: bool, items: ItemRecorder | None
-) -> dict[str, float]:
-    """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
-    assert data.validation is not None
-    device = next(model.parameters()).device
-    with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as use:
-
-        def prepare(ratio: float) -> None:
-            use(_ALL_RATIOS.index(ratio))
-
-        scores = reconstruction_scores(
-            lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
-            task.genes,
-            data.validation,
-            device=device,
-            prepare=prepare,
-        )
-        losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
-    return scores | _finite_scores(by_ratio("masked_loss", LOSS_RATIOS, losses))
+    return score_with_statistics(config.evaluation.bn_statistics, measure, items)
 
 
 def evaluate_embedding(
     table: "CellTable",
     embedding: np.ndarray | Lookup,
     config: CellsConfig,
-    *,
-    intervals: bool = True,
 ) -> dict[str, float]:
     """Measure any embedding of a table's cells: that of a model or another package, or expression itself.
 
@@ -133,9 +116,6 @@ def evaluate_embedding(
         The function is called once, with the needed rows in ascending order.
     config : CellsConfig
         Its labels, auroc_labels, regress, exclude, only, donor_key, max_cells and seed.
-    intervals : bool
-        If donors are known, also return the limits of the cluster bootstrap over test donors:
-        ``<score>_donors_low`` and ``<score>_donors_high``.
 
     Returns
     -------
@@ -144,7 +124,8 @@ def evaluate_embedding(
         paper balanced accuracy and macro F1 of each label (both AUROCs for one in `auroc_labels`), and both Spearman
         correlations of each number. For a label column ``_bacc``, ``_f1``, ``_auroc``, and ``_auroc_donor`` if each
         donor has one value; for a number column ``_spearman_cell`` and ``_spearman_donor``; ``effective_rank`` and
-        ``spectral_entropy`` of at most 10,000 cells. Undefined scores are omitted;
+        ``spectral_entropy`` of at most 10,000 cells. If donors are known, also the limits of a cluster bootstrap over
+        test donors, ``<score>_donors_low`` and ``<score>_donors_high``. Undefined scores are omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason, and says which cells the probes omit.
 
     Raises
@@ -165,9 +146,9 @@ def evaluate_embedding(
     averaged = [name for name in ranked if np.isfinite(scores.get(name, np.nan))]
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
-    if intervals and config.data.donor_key is not None:
-        for name, interval in cluster_bootstrap(predictions, averaged).items():
-            scores[f"{name}_donors_low"], scores[f"{name}_donors_high"] = interval.low, interval.high
+    if config.data.donor_key is not None:
+        for name, limits in cluster_bootstrap(predictions, averaged).items():
+            scores[f"{name}_donors_low"], scores[f"{name}_donors_high"] = limits
     return _finite_scores(scores | spectrum_scores(features[np.searchsorted(wanted, sample)]))
 
 
@@ -189,13 +170,12 @@ def predict(
     donor, or if donors are unknown, the folds are made of cells.
     """
     groups = cells.train_donors
-    donors = cells.test_donors if cells.grouped else np.zeros_like(cells.test_donors)
     if len(np.unique(groups)) < 2:
         groups = np.arange(len(groups))
     if cells.kind == "number":
         ridge = RidgeProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
         numbers = ridge.predict(test).astype(np.float64)
-        return NumberPredictions(cells.column, cells.test_values, numbers, donors, cells.grouped)
+        return Predictions(cells.column, cells.test_values, numbers, cells.test_donors, cells.by_donor)
     with warnings.catch_warnings():
         # At the largest C of the grid, weights of separable classes grow without bound. The scores converge much
         # earlier: ten times scikit-learn's default number of steps are enough.
@@ -203,7 +183,7 @@ def predict(
         probe = LinearProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
     truth = np.searchsorted(probe.classes_, cells.test_values).astype(np.int64)
     probability = probe.predict_proba(test).astype(np.float64)
-    return ClassPredictions(cells.column, truth, probability, donors, cells.donor_level)
+    return Predictions(cells.column, truth, probability, cells.test_donors, cells.by_donor)
 
 
 @torch.no_grad()
@@ -212,8 +192,8 @@ def reconstruction_scores(
     genes: int,
     cells: Batches,
     ratios: Sequence[float] = RATIOS,
-    device: torch.device | None = None,
-    prepare: Callable[[float], object] | None = None,
+    device: torch.device | str = "cpu",
+    prepare: Callable[[float], object] = lambda ratio: None,
     *,
     logged: bool = False,
 ) -> dict[str, float]:
@@ -240,8 +220,8 @@ def reconstruction_scores(
         Validation cells.
     ratios : sequence of float
         Mask ratios.
-    device : torch.device, optional
-        Device on which `expected` needs the batch; by default the CPU.
+    device : torch.device or str
+        Device on which `expected` needs the batch.
     prepare : callable, optional
         Called with a ratio before `expected` is called at this ratio.
     logged : bool
@@ -252,26 +232,27 @@ def reconstruction_scores(
     dict
         ``reconstruction_r`` and ``gene_r``, means over the ratios, and ``gene_r_0.1`` and so on, if defined.
     """
-    device = device or torch.device("cpu")
     key = Key.root(0).fold("reconstruction masks")
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
-    by_gene = [_GeneSums(genes) for _ in ratios]
+    by_gene = np.zeros((len(ratios), 6, genes))
     for first in range(0, len(cells), _BATCH):
         rows = np.arange(first, min(first + _BATCH, len(cells)))
         batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
         measured = log_normalized(batch, genes)
         for number, ratio in enumerate(ratios):
-            if prepare is not None:
-                prepare(ratio)
+            prepare(ratio)
             hidden = column_mask(genes, ratio, key.fold(number, first), device=device).nonzero()[:, 0]
             predicted, truth = expected(batch, hidden)[:, hidden], measured[:, hidden]
-            by_gene[number].add(hidden, predicted if logged else (TARGET_SUM * predicted).log1p(), truth)
+            shown = predicted if logged else (TARGET_SUM * predicted).log1p()
+            x, y = (values.cpu().numpy().astype(np.float64) for values in (shown, truth))
+            parts = (np.ones_like(x), x, y, x * x, y * y, x * y)
+            by_gene[number][:, hidden.cpu().numpy()] += [part.sum(axis=0) for part in parts]
             r = pearson(predicted, truth)
             r = r[r.isfinite()]
             sums[number] += float(r.double().sum())
             counts[number] += len(r)
     by_cell = np.divide(sums, counts, out=np.full(len(ratios), np.nan), where=counts > 0)
-    genewise = by_ratio("gene_r", ratios, [sums.mean_r() for sums in by_gene])
+    genewise = by_ratio("gene_r", ratios, [_mean_r(*of_ratio) for of_ratio in by_gene])
     return _finite_scores(by_ratio("reconstruction_r", ratios, by_cell) | genewise)
 
 
@@ -281,29 +262,14 @@ def by_ratio(name: str, ratios: Sequence[float], values: Sequence[float] | np.nd
     return {name: float(np.mean(values)), **named}
 
 
-class _GeneSums:
-    """Sums of a gene's predicted and measured values, of their squares and products, over cells that come in parts."""
-
-    def __init__(self, genes: int) -> None:
-        self._sums = np.zeros((6, genes))
-
-    def add(
-        self, genes: Int64[Tensor, " n"], predicted: Float[Tensor, "cells n"], measured: Float[Tensor, "cells n"]
-    ) -> None:
-        """Add cells with values of some genes."""
-        x, y = (values.cpu().numpy().astype(np.float64) for values in (predicted, measured))
-        parts = (np.ones_like(x), x, y, x * x, y * y, x * y)
-        self._sums[:, genes.cpu().numpy()] += [part.sum(axis=0) for part in parts]
-
-    def mean_r(self) -> float:
-        """Return the mean correlation over the genes whose measured values vary; NaN if there are none."""
-        cells, x, y, xx, yy, xy = self._sums
-        cells = np.maximum(cells, 1)
-        own, measured, both = xx - x * x / cells, yy - y * y / cells, xy - x * y / cells
-        varies = measured > _ROUNDING * yy
-        own, measured, both, xx = (values[varies] for values in (own, measured, both, xx))
-        r = np.divide(both, np.sqrt(np.maximum(own, 0) * measured), out=np.zeros_like(both), where=own > _ROUNDING * xx)
-        return float(r.mean()) if len(r) else float("nan")
+def _mean_r(cells: np.ndarray, x: np.ndarray, y: np.ndarray, xx: np.ndarray, yy: np.ndarray, xy: np.ndarray) -> float:
+    """Return the mean correlation over genes whose measured values y vary, NaN if there are none, from sums by gene."""
+    cells = np.maximum(cells, 1)
+    own, measured, both = xx - x * x / cells, yy - y * y / cells, xy - x * y / cells
+    varies = measured > _ROUNDING * yy
+    own, measured, both, xx = (values[varies] for values in (own, measured, both, xx))
+    r = np.divide(both, np.sqrt(np.maximum(own, 0) * measured), out=np.zeros_like(both), where=own > _ROUNDING * xx)
+    return float(r.mean()) if len(r) else float("nan")
 
 
 @torch.no_grad()
@@ -312,7 +278,7 @@ def masked_gene_losses(
     model: CountModel,
     cells: Batches,
     ratios: Sequence[float] = LOSS_RATIOS,
-    prepare: Callable[[float], object] | None = None,
+    prepare: Callable[[float], object] = lambda ratio: None,
     items: ItemRecorder | None = None,
 ) -> list[float]:
     """Return the mean loss of hidden genes at each ratio, in nats, on masks that are the same for every model.
@@ -325,15 +291,14 @@ def masked_gene_losses(
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
     each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=sum_dtype(device), device=device)
-    read: BatchReader = cells if items is None else items.recording(cells)
+    read = cells if items is None else RecordedBatches(cells, items)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):
             for rows in parts:
                 first = int(rows[0])
                 batch = to_device(read.batch(rows, EVALUATION_KEY.rows(first)), device)
                 for number, ratio in enumerate(ratios):
-                    if prepare is not None:
-                        prepare(ratio)
+                    prepare(ratio)
                     corrupted = task.corrupt(batch, ratio, key.fold(number, draw, first))
                     losses = task.losses(task.forward(model, corrupted), corrupted)
                     sums[number] += float(losses.sum().double())

@@ -1,13 +1,11 @@
 """Predictions of probes for test cells, their scores, and a cluster bootstrap: how much these depend on test donors."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from r2mae.evaluation.statistics import Interval
 from r2mae.masking.keys import Key
 
 _EQUAL = 1e-9  # limits that differ by less differ by rounding alone
@@ -18,8 +16,8 @@ Scores = dict[str, Float64[np.ndarray, " resamples"]]
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions(ABC):
-    """Predictions of a column for test cells.
+class Predictions:
+    """Predictions of a column for test cells, of classes or of numbers.
 
     Parameters
     ----------
@@ -46,57 +44,44 @@ class Predictions(ABC):
         every = np.ones((1, int(self.donors.max()) + 1))
         return {name: float(value[0]) for name, value in self.weighted(every).items()}
 
-    @abstractmethod
     def weighted(self, weights: Weights) -> Scores:
-        """Return the scores as if each donor's cells were there as often as its weight says; NaN where undefined."""
+        """Return the scores as if each donor's cells were there as often as its weight says; NaN where undefined.
+
+        Of classes: balanced accuracy, macro F1 and macro AUROC, and macro AUROC over donors. As in scikit-learn, recall
+        is averaged over the true classes, F1 over true and predicted classes, and AUROC (one class against the rest)
+        over classes that some but not all cells have. With a single true class all are undefined.
+
+        Of numbers, such as ages: Spearman correlation over cells, and over three or more donors. It is undefined if all
+        true values are equal, and 0 if only the predicted values are, as such a model distinguishes nothing.
+        """
+        scores = _class_scores(self, weights) if self.predicted.ndim == 2 else _number_scores(self, weights)
+        return {f"{self.column}_{name}": values for name, values in scores.items()}
 
 
-class ClassPredictions(Predictions):
-    """Probabilities of classes: balanced accuracy, macro F1 and macro AUROC, and macro AUROC over donors.
-
-    As in scikit-learn, recall is averaged over the true classes, F1 over true and predicted classes, and AUROC (one
-    class against the rest) over classes that some but not all cells have. With a single true class all are undefined.
-    """
-
-    def weighted(self, weights: Weights) -> Scores:
-        """Return the scores of weighted donors."""
-        present, codes = np.unique(self.donors, return_inverse=True)
-        size, used = self.predicted.shape[1], weights[:, present]
-        confusion = np.zeros((len(present), size, size))
-        np.add.at(confusion, (codes, self.truth, self.predicted.argmax(axis=1)), 1.0)
-        balanced, macro = _confusion_scores(np.tensordot(used, confusion, axes=1))
-        scores = {
-            f"{self.column}_bacc": balanced,
-            f"{self.column}_f1": macro,
-            f"{self.column}_auroc": _weighted_auroc(codes, self.truth, self.predicted, used),
-        }
-        if self.by_donor:
-            truth, means = np.zeros(len(present), dtype=np.int64), np.zeros((len(present), size))
-            truth[codes] = self.truth
-            np.add.at(means, codes, self.predicted)
-            means /= np.bincount(codes)[:, None]
-            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(np.arange(len(present)), truth, means, used)
-        return scores
+def _class_scores(one: Predictions, weights: Weights) -> Scores:
+    present, codes = np.unique(one.donors, return_inverse=True)
+    size, used = one.predicted.shape[1], weights[:, present]
+    confusion = np.zeros((len(present), size, size))
+    np.add.at(confusion, (codes, one.truth, one.predicted.argmax(axis=1)), 1.0)
+    balanced, macro = _confusion_scores(np.tensordot(used, confusion, axes=1))
+    scores = {"bacc": balanced, "f1": macro, "auroc": _weighted_auroc(codes, one.truth, one.predicted, used)}
+    if one.by_donor:
+        truth, means = np.zeros(len(present), dtype=np.int64), np.zeros((len(present), size))
+        truth[codes] = one.truth
+        np.add.at(means, codes, one.predicted)
+        means /= np.bincount(codes)[:, None]
+        scores["auroc_donor"] = _weighted_auroc(np.arange(len(present)), truth, means, used)
+    return scores
 
 
-class NumberPredictions(Predictions):
-    """Numbers, such as ages: Spearman correlation over cells, and over three or more donors.
-
-    It is undefined if all true values are equal, and 0 if only the predicted values are, as such a model distinguishes
-    nothing.
-    """
-
-    def weighted(self, weights: Weights) -> Scores:
-        """Return the scores of weighted donors."""
-        scores = {f"{self.column}_spearman_cell": _weighted_spearman(self.truth, self.predicted, self.donors, weights)}
-        if self.by_donor:
-            names, codes = np.unique(self.donors, return_inverse=True)
-            count = np.bincount(codes)
-            means = [np.bincount(codes, values) / count for values in (self.truth, self.predicted)]
-            donor = _weighted_spearman(means[0], means[1], names, weights)
-            few = (weights[:, names] > 0).sum(axis=1) < 3
-            scores[f"{self.column}_spearman_donor"] = np.where(few, np.nan, donor)
-        return scores
+def _number_scores(one: Predictions, weights: Weights) -> Scores:
+    scores = {"spearman_cell": _weighted_spearman(one.truth, one.predicted, one.donors, weights)}
+    if one.by_donor:
+        names, codes = np.unique(one.donors, return_inverse=True)
+        means = [np.bincount(codes, values) / np.bincount(codes) for values in (one.truth, one.predicted)]
+        few = (weights[:, names] > 0).sum(axis=1) < 3
+        scores["spearman_donor"] = np.where(few, np.nan, _weighted_spearman(means[0], means[1], names, weights))
+    return scores
 
 
 def _confusion_scores(
@@ -178,7 +163,7 @@ def _weighted_spearman(
 
 def cluster_bootstrap(
     predictions: Sequence[Predictions], averaged: Sequence[str] = (), *, resamples: int = 1000
-) -> dict[str, Interval]:
+) -> dict[str, tuple[float, float]]:
     """Return 95 % percentile intervals of all scores, and of ``score``, the mean of some, over draws of test donors.
 
     Cells of one donor are similar, so an interval over cells would be far too narrow. The probes are not fitted again:
@@ -187,11 +172,10 @@ def cluster_bootstrap(
 
     Returns
     -------
-    dict of Interval
-        By name of the score; `mean` is the score itself and `n` the number of test donors. Resamples in which a score
-        is undefined (with a single class, or fewer than three donors for a correlation over donors) are omitted. The
-        limits are NaN if half of the resamples or more are omitted, as the rest would be a biased sample; if the limits
-        coincide; and with one donor.
+    dict of (float, float)
+        The limits by name of the score. Resamples in which a score is undefined (with a single class, or fewer than
+        three donors for a correlation over donors) are omitted. There is no interval if half of the resamples or more
+        are omitted, as the rest would be a biased sample; or if the limits coincide, as with one donor.
     """
     if not predictions:
         return {}
@@ -200,24 +184,14 @@ def cluster_bootstrap(
     rng = np.random.default_rng(Key.root(0).fold("donor bootstrap").seed())
     weights = np.zeros((resamples, int(present[-1]) + 1))
     weights[:, present] = rng.multinomial(len(present), np.full(len(present), 1 / len(present)), size=resamples)
-    point: dict[str, float] = {}
-    drawn: Scores = {}
-    donors: dict[str, int] = {}
-    for one in predictions:
-        drawn |= one.weighted(weights)
-        point |= (scores := one.scores())
-        donors |= dict.fromkeys(scores, len(np.unique(one.donors)))
+    drawn = {name: values for one in predictions for name, values in one.weighted(weights).items()}
     if averaged:
-        donors["score"] = len(present)
-        point["score"] = float(np.mean([point[name] for name in averaged]))
         drawn["score"] = np.mean([drawn[name] for name in averaged], axis=0)
-    return {name: _interval(point[name], drawn[name], donors[name]) for name in drawn}
-
-
-def _interval(point: float, values: Float64[np.ndarray, " resamples"], donors: int) -> Interval:
-    finite = values[np.isfinite(values)]
-    if donors > 1 and 2 * len(finite) > len(values) and np.isfinite(point):
-        low, high = np.quantile(finite, [0.025, 0.975])
-        if high - low > _EQUAL:
-            return Interval(point, float(low), float(high), donors, "bootstrap")
-    return Interval(point, float("nan"), float("nan"), donors, "none")
+    intervals = {}
+    for name, values in drawn.items():
+        defined = values[np.isfinite(values)]
+        if 2 * len(defined) > resamples:
+            low, high = map(float, np.quantile(defined, [0.025, 0.975]))
+            if high - low > _EQUAL:
+                intervals[name] = low, high
+    return intervals

@@ -28,7 +28,7 @@ from r2mae.cells.counts import (
 )
 from r2mae.cells.sets import SETS
 from r2mae.cores import available_memory, gigabytes
-from r2mae.errors import UserError, nearest, reading, unknown
+from r2mae.errors import UserError, listed, nearest, reading, unknown
 from r2mae.files import atomic_path
 from r2mae.registry import JOBS
 
@@ -53,19 +53,8 @@ _SLACK = 1 << 20  # bytes of an .h5ad file in addition to its arrays
 class Source:
     """Counts and annotations of a source, not yet checked.
 
-    Parameters
-    ----------
-    name : str
-        Name of the source, for messages.
-    layer : str
-        Name of the matrix: X, raw.X, or that of a layer.
-    matrix : csr_matrix or Stored
-    genes : tuple of str
-    obs : DataFrame
-    layers : tuple of str
-        Names of all matrices that could be used instead.
-    path : Path, optional
-        Path of the source, if it has one.
+    `name` is for messages, `layer` the name of the matrix (X, raw.X, or that of a layer), and `layers` has the names of
+    all matrices that could be used instead.
     """
 
     name: str
@@ -381,11 +370,6 @@ def log_notes(table: CellTable) -> CellTable:
 def cells_in_words(count: int) -> str:
     """Write "1 cell", "2 cells"."""
     return f"{count:,} cell{'' if count == 1 else 's'}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Write the first five names, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
 def _check_names(source: Source, least: int) -> None:

@@ -88,22 +88,12 @@ def places_of(names: Sequence[str], of: Sequence[str]) -> Int64[np.ndarray, " na
     return pd.Index(of).get_indexer(pd.Index(names)).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class KeptGenes:
-    """The input of the model: log(1 + counts) of the kept genes. Hidden genes are zero.
-
-    `columns` are the indices of the kept genes; None if `log_counts` has all genes, with zeros for hidden ones. `batch`
-    is the batch number of each cell.
-    """
-
-    log_counts: Tensor
-    columns: Tensor | None
-    batch: Tensor
-
-
 @dataclass(frozen=True, kw_only=True)
 class MaskedGenes(Corrupted):
     """A mini-batch with genes hidden; `targets` are the hidden counts above zero.
+
+    `inputs` are the arguments of the model: log(1 + counts) of the kept genes, the batch number of each cell, and the
+    indices of the kept genes. These are None if the first has all genes, with zeros for hidden ones.
 
     Parameters
     ----------
@@ -207,7 +197,7 @@ class GeneTask(Task[Any, "CountModel"]):
         log_counts = dense({**batch, "values": values.log1p()}, self.genes)
         log_counts = log_counts * ~mask if kept is None else log_counts.index_select(1, kept)
         return MaskedGenes(
-            inputs=KeptGenes(log_counts, kept, batch["batch"]),
+            inputs=(log_counts, batch["batch"], kept),
             hidden=whole,
             targets=targets,
             entries=whole.numel(),
@@ -219,10 +209,9 @@ class GeneTask(Task[Any, "CountModel"]):
 
     def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
         """Return logits over all genes, the dispersion, and the latent representation."""
-        inputs: KeptGenes = corrupted.inputs
         hidden = corrupted.hidden if corrupted.columns is None else corrupted.columns
         mask_argument = {"hidden": hidden} if self.mask_input else {}
-        logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns, **mask_argument)
+        logits, latent = model(*corrupted.inputs, **mask_argument)
         return CountOutput(logits, latent, model.log_theta)
 
     def losses(self, output: CountOutput, corrupted: MaskedGenes) -> Float[Tensor, "cells hidden"]:
@@ -277,11 +266,9 @@ class GeneTask(Task[Any, "CountModel"]):
         logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch, **mask_argument)
         return torch.softmax(logits.float(), 1), _library_size(batch)
 
-    def reconstruct(
-        self, model: CountModel, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
-    ) -> Float[Tensor, "cells genes"]:
-        """Return μ of all genes, for unmasked cells or with genes hidden from the model; see :meth:`expected`."""
-        share, library = self.expected(model, batch, hidden=hidden)
+    def reconstruct(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells genes"]:
+        """Return μ of all genes, for unmasked cells; see :meth:`expected`."""
+        share, library = self.expected(model, batch)
         return share * library[:, None]
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:

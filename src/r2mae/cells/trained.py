@@ -17,10 +17,10 @@ from torch import nn
 from r2mae.cells.batches import architecture_of
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
-from r2mae.cells.domain import DOMAIN, CellsDomain, check_run_of_cells
-from r2mae.cells.table import CellTable, listed
+from r2mae.cells.domain import DOMAIN, CellsDomain
+from r2mae.cells.table import CellTable
 from r2mae.cells.task import CountModel, CountOutput, GeneTask, MaskedGenes, copy_weights, places_of
-from r2mae.errors import UserError
+from r2mae.errors import UserError, listed
 from r2mae.files import sync
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import COLUMNS, read_metrics
@@ -33,16 +33,8 @@ from r2mae.training.validation import Statistics, set_statistics, statistics_of
 class TrainedModel:
     """A trained model, in evaluation mode, with everything that `MaskedAutoencoder` needs.
 
-    Parameters
-    ----------
-    config : CellsConfig
-        Configuration of the training.
-    task : GeneTask
-    model : CountModel
-    history : DataFrame or None
-        Loss, ratio and validation loss by step.
-    as_trained : mapping
-        The batch statistics of training; the model has those of unmasked inputs.
+    `history` has loss, ratio and validation loss by step. `as_trained` are the batch statistics of training; the model
+    has those of unmasked inputs.
     """
 
     config: CellsConfig
@@ -88,7 +80,6 @@ def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False
 def load_trained(path: Path, domain: CellsDomain, *, device: str = "cpu") -> TrainedModel:
     """Read a finished run on cells, or a model that :func:`save_trained` wrote; refuse what is damaged."""
     folder = RunFolder(path)
-    check_run_of_cells(folder)
     config, task, model = load_model(path, domain, device=device, unmasked=True)
     with safe_open(folder.weights, "pt") as weights:
         as_trained = {name: weights.get_tensor(name) for name in statistics_of(model)}
@@ -102,10 +93,6 @@ class InMemoryDomain(CellsDomain):
 
     def __init__(self, table: CellTable) -> None:
         self.table = table
-
-    def completed(self, trained: TrainedModel) -> TrainedModel:
-        """Return the model to use, from the one that was trained."""
-        return trained
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of counts, genes and batches."""

@@ -119,8 +119,8 @@ def run(words: Sequence[str], path: Path, domain: "Domain", options: Options, gi
             progress=progress,
             **asked,
         )
-    data = evaluation.name if evaluation.own_data else found.config.data.source
-    config = found.config.with_measurement(**{n: asked[n] for n in found.config.measured_fields if n in asked})
+    config = found.config
+    data = evaluation.name if evaluation.own_data else config.data.source
     if options.json:
         measured, scores = config.measurement_settings(), {"scores": found.scores, "baselines": found.baselines}
         print_json({"run": str(path), "data": data, "measured": measured, **scores, "seconds": found.seconds})

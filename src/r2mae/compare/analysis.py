@@ -26,7 +26,7 @@ from r2mae.compare.wording import (
     listing,
 )
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import measured_in_words
+from r2mae.evaluation.bn_statistics import NOTES
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.multiple import corrected_p_values
 from r2mae.evaluation.pairing import REASONS, compare_paired
@@ -367,7 +367,7 @@ def _notes(
     notes, primary = _given_options_sentences(comparison.config.get("rows") or {}), metrics[0]
     if comparison.config.get("mask_input"):
         notes.append("The pretrained models receive the mask as additional inputs (mask_input).")
-    if comparison.by_sample and comparison.measured == measured_in_words("yes"):
+    if comparison.by_sample and comparison.measured == NOTES["yes"]:
         notes.append(f"For errors of {listing(comparison.by_sample)} at mask ratios see --bn-statistics both.")
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:

@@ -113,7 +113,7 @@ def evaluate(
     progress : callable, optional
         Long evaluations call it with the amount done and the total.
     **options
-        Options of the domain's evaluation.
+        Fields of the configuration's group `evaluation`, and other options of the domain's evaluation.
 
     Raises
     ------
@@ -124,24 +124,22 @@ def evaluate(
     domain = domain_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
     config, task, model = load_model(folder.path, domain, device=device)
-    measured = {name: value for name, value in options.items() if name in config.measured_fields}
+    measured = {name: options.pop(name) for name in vars(config.evaluation) if name in options}
     data: Data | None = None
     if source is not None:
         config, data = _read_other_data(folder, domain, config, source, reading or {})
     elif not own_data:
         folder.check_data(config.data.source, domain.fingerprint(config))
-    check_baselines(config.with_measurement(**measured), domain, baselines)
+    config = config.with_measurement(**measured)
+    check_baselines(config, domain, baselines)
     if source is None and not own_data:
         data = domain.load(config)
     if baselines and data is not None:
-        domain.check_baseline_sizes(config.with_measurement(**measured), baselines, data)
+        domain.check_baseline_sizes(config, baselines, data)
     working = supported(domain, kept=folder.evaluation_file, progress=progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
-    # Baselines take from the configuration what a pretrained model's evaluation takes as options.
-    arguments = {name: value for name, value in options.items() if name not in measured}
-    arguments |= {name: value for name, value in working.items() if name == "progress"}
-    measuring = config.with_measurement(**measured)
-    baseline_scores = {name: domain.score_baseline(measuring, name, data, **arguments) for name in baselines}
+    options |= {name: value for name, value in working.items() if name == "progress"}
+    baseline_scores = {name: domain.score_baseline(config, name, data, **options) for name in baselines}
     return EvaluationResult(config, scores, baseline_scores, time.perf_counter() - began)
 
 

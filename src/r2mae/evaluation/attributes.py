@@ -84,7 +84,7 @@ def fit_attributes(
         If there are no rows, a feature is NaN or infinite, an attribute is not 0 or 1, or the numbers of rows differ.
     """
     x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
-    check_features(x, len(attributes), "attribute probe")
+    check_features(x, attributes, "attribute probe")
     if attributes.max() > 1:
         raise UserError(f"attribute probe: attributes must be 0 or 1; found {attributes.max()}")
     y = torch.from_numpy(np.asarray(attributes, dtype=np.float32)).to(x.device)

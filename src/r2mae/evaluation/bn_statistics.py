@@ -20,16 +20,12 @@ BnStatistics = Literal["yes", "no", "both"]
 AS_TRAINED = "as_trained_"
 """Prefix of the names of scores with the statistics of training, if both are measured."""
 
-_NOTES = {
+NOTES: dict[BnStatistics, str] = {
     "yes": "Batch statistics: re-estimated on the inputs of each evaluation.",
     "no": "Batch statistics: those of training, as in the paper.",
     "both": "Batch statistics: re-estimated on the inputs of each evaluation; “as trained”: those of training.",
 }
-
-
-def measured_in_words(bn_statistics: BnStatistics) -> str:
-    """Return the note of a table on the batch statistics of its scores."""
-    return _NOTES[bn_statistics]
+"""The notes of tables on the batch statistics of their scores."""
 
 
 def add_as_trained(metrics: Iterable[Metric], bn_statistics: BnStatistics) -> tuple[Metric, ...]:

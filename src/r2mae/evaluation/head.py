@@ -83,8 +83,7 @@ def fit_head(
     """
     x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
     y = torch.as_tensor(labels, device=x.device).long()
-    check_features(x, len(y), "linear probe")
-    check_classes(y, "linear probe")
+    check_features(x, y, "linear probe")
     generator = torch.Generator().manual_seed(seed)
     classes, width = int(y.max()) + 1, x.shape[1]
     bound = width**-0.5
@@ -118,15 +117,11 @@ def as_features(features: Features, device: torch.device) -> Float[Tensor, "n d"
     return x.to(device=device, dtype=torch.float32)
 
 
-def check_features(x: Tensor, labels: int, what: str) -> None:
-    """Refuse features that do not fit the number of labels, or are not finite; `what` names the evaluation."""
-    if len(x) == 0 or len(x) != labels:
-        raise UserError(f"{what}: {len(x)} rows of features and {labels} labels; expected equally many, at least one")
+def check_features(x: Tensor, y: Tensor | np.ndarray, what: str) -> None:
+    """Refuse features that are not finite or not as many as labels, and labels below 0; `what` is the evaluation."""
+    if len(x) == 0 or len(x) != len(y):
+        raise UserError(f"{what}: {len(x)} rows of features and {len(y)} labels; expected equally many, at least one")
     if not bool(x.isfinite().all()):
         raise UserError(f"{what}: the features contain NaN or infinity; check the model's training")
-
-
-def check_classes(y: Tensor, what: str) -> None:
-    """Refuse labels below 0."""
     if int(y.min()) < 0:
         raise UserError(f"{what}: labels must be 0, 1, …; found {int(y.min())}")

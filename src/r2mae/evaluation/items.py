@@ -9,13 +9,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
 from r2mae.files import atomic_write, confined_file, jsonable
-from r2mae.masking.keys import Key
 
 _METADATA_KEY = "r2mae"  # the key of our entry in the file's metadata
 _MAX_FILE_BYTES = 1 << 28  # 67 million scores; larger files are not read
@@ -64,17 +63,6 @@ class ItemScores:
         return self.count > 0 and all(valid) and all(np.isfinite(one).all() for one in self.scores.values())
 
 
-@runtime_checkable
-class BatchReader(Protocol):
-    """Samples read batch by batch, such as :class:`r2mae.training.task.Batches`."""
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-
-    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
-        """Return the batch of these samples, a tensor or a mapping of tensors."""
-
-
 class ItemRecorder:
     """Records the scores of single test items during an evaluation, without a separate pass over the data."""
 
@@ -83,10 +71,6 @@ class ItemRecorder:
         self._scores: dict[str, Float32[np.ndarray, " items"]] = {}
         self._of = 0
         self._digests: dict[str, str] = {}  # by name of what identifies the items
-
-    def recording(self, batches: BatchReader) -> "RecordedBatches":
-        """Return the same samples; each batch read from them identifies its items in this recorder."""
-        return RecordedBatches(batches, self)
 
     def identify(self, name: str, values: Any) -> None:
         """Add values that identify the items to their fingerprint; a second call with a name is ignored.
@@ -110,22 +94,6 @@ class ItemRecorder:
             return None
         identity = json.dumps([self._of, sorted(self._digests.items())]).encode()
         return ItemScores(hashlib.blake2b(identity, digest_size=16).hexdigest(), self._of, dict(self._scores))
-
-
-class RecordedBatches:
-    """Samples whose batches identify their items in a recorder; reading a batch again changes nothing."""
-
-    def __init__(self, batches: BatchReader, items: ItemRecorder) -> None:
-        self._batches, self._items = batches, items
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
-        """Return the batch of these samples."""
-        made = self._batches.batch(indices, key)
-        self._items.identify(f"{int(indices[0]):012d} and {len(indices) - 1} others", made)
-        return made
 
 
 def item_shares(

@@ -322,12 +322,10 @@ class GenomeDomain(Domain):
         *,
         curve: bool = True,
         progress: Callable[[int, int], None] | None = None,
-        **variants: Any,
     ) -> dict[str, float]:
         """Return the scores of a pretrained model on held-out windows (with `curve`), and on variants if any."""
         from r2mae.genome.evaluate import evaluate
 
-        config = config.with_measurement(**variants)
         if not curve and config.evaluation.variants is None:
             raise UserError("the run names no variants: name a file of them, --variants FILE, and --label COLUMN")
         return evaluate(config, task, model, data, curve=curve, progress=progress)

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from r2mae.domains.lookup import get_domain
-from r2mae.errors import UserError
 from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
@@ -95,8 +94,6 @@ def window_start(positions: Numbers, sizes: Numbers, length: int) -> Numbers:
 def _open_run(run: str | Path, data: str | None, device: str) -> tuple[AlignmentStore, SiteLogs, dict[str, Any]]:
     """Return a finished run's store or another, predictions there, and what they depend on."""
     folder, domain = RunFolder(run), get_domain("genome")
-    if (found := folder.read_config().get("domain")) != domain.name:
-        raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {domain.name}")
     config, _, model = load_model(folder.path, domain, device=device, unmasked=True)
     store = AlignmentStore(data or config.data.source)
     if data is None:

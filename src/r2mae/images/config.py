@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.fields import NonNegative, PartialFraction, Range, Size
 from r2mae.images.models import MODELS, VIT, MLPSettings
 from r2mae.masking.defaults import SchemeDefaults
@@ -131,10 +130,9 @@ class ImagesConfig(RunConfig):
 
     def measured_in_words(self) -> str:
         """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""
-        statistics = measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""
         epochs = self.evaluation.finetune_epochs
         finetuned = f"Fine-tuned on the labels for {epochs:g} epochs." if epochs else ""
-        return f"{statistics} {finetuned}".strip()
+        return f"{super().measured_in_words()} {finetuned}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from jaxtyping import Int64, UInt8
 from PIL import Image
 
 from r2mae.catalogue import locate
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, listed, unknown
 from r2mae.images import arrays, files, folders
 from r2mae.images.arrays import ImageSet, Part, Parts, StoredImages, reading
 from r2mae.images.files import SUFFIXES, File, Folder, Reading, is_archive, warn
@@ -162,7 +162,7 @@ def _read_folder(path: Path, how: Reading) -> Parts:
         folders.log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
         return folders.read_shards(name, shards, how)
     if len(archives) > 1:
-        names = files.listed([archive.name for archive in archives])
+        names = listed([archive.name for archive in archives])
         raise UserError(f"{path}: holds several archives ({names}): give the one that is meant")
     return _read_archive(name, archives[0], how, folder.files if folders.find_tables(folder) else {})
 

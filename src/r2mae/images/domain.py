@@ -147,8 +147,6 @@ class ImagesDomain(ImagesBase):
         """Measure a pretrained model on the test images; with fine-tuning, in a run folder next to `kept`."""
         from r2mae.images.evaluate import evaluate
 
-        if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
-            raise UserError("this model has no batch statistics: omit --bn-statistics")
         scores, epochs = evaluate(config, task, model, data, **options), config.evaluation.finetune_epochs
         return scores | (finetune_scores(config, data.splits, epochs, kept) if epochs else {})
 

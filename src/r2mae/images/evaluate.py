@@ -14,7 +14,7 @@ from r2mae.cores import gigabytes
 from r2mae.environment import sum_dtype
 from r2mae.errors import warn_once
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
-from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
+from r2mae.evaluation.bn_statistics import score_with_statistics
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.head import fit_head
@@ -29,6 +29,7 @@ from r2mae.images.task import ImageTask, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import (
     EVALUATION_KEY,
+    RecordedBatches,
     evaluating,
     masked_losses,
     re_estimated_statistics,
@@ -55,14 +56,13 @@ def evaluate(
     model: _Model,
     data: ImageData,
     *,
-    bn_statistics: BnStatistics | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
-    The probe is the paper's: a new layer, Adam, 15 epochs. With `bn_statistics`, by default the configuration's, batch
-    statistics are re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at
-    each ratio for the masked error. `items` records accuracies and masked and clean errors of single images.
+    The probe is the paper's: a new layer, Adam, 15 epochs. If the configuration says so, batch statistics are
+    re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at each ratio for
+    the masked error. `items` records accuracies and masked and clean errors of single images.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def evaluate(
         with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
             return scores | masked_scores(task, model, batches, items, prepare)
 
-    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
+    return score_with_statistics(config.evaluation.bn_statistics, measure, items)
 
 
 def embedding_scores(
@@ -190,15 +190,15 @@ def masked_scores(
     model: _Model,
     batches: ImageBatches,
     items: ItemRecorder,
-    prepare: Callable[[int], None] | None = None,
+    prepare: Callable[[float], None] = lambda ratio: None,
 ) -> dict[str, float]:
     """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
 
-    `prepare` is called with the index of a ratio before the model runs at it.
+    `prepare` is called with a ratio before the model runs at it.
     """
     device = str(next(model.parameters()).device)
     sums = torch.full((len(RATIOS), len(batches)), math.nan, dtype=sum_dtype(device), device=device)
-    read = items.recording(batches)
+    read = RecordedBatches(batches, items)
     losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
     items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
@@ -222,7 +222,7 @@ def baseline_scores(
     _identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
     if name == "pixels":
-        read_all(items.recording(test))
+        read_all(RecordedBatches(test, items))
         size = 4 * (data.splits.train.images.size + data.splits.test.images.size)
         if size > arrays.memory_limit():
             warn_once(f"pixels: not measured, since {gigabytes(size)} of images do not fit into memory")
@@ -243,7 +243,7 @@ def baseline_scores(
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
         scores["clean_mse"] = clean_mse(task, model, test, items)
     if name == "pca" or not scores:
-        read_all(items.recording(test))  # items are identified by what an evaluation reads
+        read_all(RecordedBatches(test, items))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
     return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, items=items)

@@ -29,7 +29,7 @@ from PIL.ImageFile import ImageFile
 
 from r2mae.cache import cache_folder, create_once
 from r2mae.cores import gigabytes
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError, listed, warn_once
 from r2mae.images import arrays
 from r2mae.images.arrays import AnyImages, BrokenFileError, Part, Parts, StoredImages, pick, reading
 
@@ -94,12 +94,6 @@ class Folder:
     def direct(self) -> list[str]:
         """Return the names of the files directly in it."""
         return [path for path in self.files if "/" not in path]
-
-
-def listed(names: Sequence[object], most: int = 5) -> str:
-    """Return the first of some names for a message, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
 
 
 def warn(text: str) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.cache import cache_folder, create_once
-from r2mae.errors import UserError
+from r2mae.errors import UserError, listed
 from r2mae.files import write_arrays
 from r2mae.images.arrays import Part, Parts, reading
 from r2mae.images.files import (
@@ -36,7 +36,6 @@ from r2mae.images.files import (
     Folder,
     Reading,
     headers_of,
-    listed,
     read_files,
     read_tar,
     stamp,

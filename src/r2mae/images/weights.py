@@ -24,10 +24,9 @@ from torch import Tensor, nn
 
 from r2mae.cache import create_once
 from r2mae.domains.lookup import domain_of_run
-from r2mae.errors import UserError
+from r2mae.errors import UserError, listed
 from r2mae.files import atomic_write, write_json
 from r2mae.images.arrays import reading
-from r2mae.images.files import listed
 from r2mae.images.models import VIT
 from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN, mean_and_deviation

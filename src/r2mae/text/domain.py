@@ -222,8 +222,6 @@ class TextDomain(Domain):
         """
         from r2mae.text.evaluate import evaluate
 
-        measured = {name: options.pop(name) for name in config.measured_fields if name in options}
-        config = config.with_measurement(**measured)
         if data is None and not (config.evaluation.glue or config.evaluation.glue_probes):
             raise UserError("the run names no tasks of GLUE: name them, --task sst2 qnli or --probe sst2 qnli")
         return evaluate(config, task, model, data, **options)

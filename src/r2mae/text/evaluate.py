@@ -23,7 +23,7 @@ from r2mae.catalogue import data_root
 from r2mae.cores import refuse_beyond_memory
 from r2mae.environment import sum_dtype
 from r2mae.errors import UserError, warn_once
-from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
+from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.masking.keys import Key
 from r2mae.text.batches import TextData, encoded, unknown_note
@@ -34,7 +34,7 @@ from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, scor
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.run import cpu_threads
 from r2mae.training.task import Batches
-from r2mae.training.validation import EVALUATION_KEY, evaluating
+from r2mae.training.validation import EVALUATION_KEY, RecordedBatches, evaluating
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the default ratio to the highest of the paper's Fig. 1F
 _ROWS = 64
@@ -141,7 +141,7 @@ def ratio_curve(
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=sum_dtype(device), device=device)
     each = torch.zeros(2, len(ratios), len(chosen), dtype=sum_dtype(device), device=device)
-    read: BatchReader = rows if items is None else items.recording(rows)
+    read = rows if items is None else RecordedBatches(rows, items)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
             batch = read.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from r2mae.errors import UserError, nearest, unknown
+from r2mae.evaluation.bn_statistics import NOTES
 from r2mae.fields import (
     FieldError,
     NonNegative,
@@ -401,8 +402,8 @@ class RunConfig:
         }
 
     def measured_in_words(self) -> str:
-        """Return how scores are measured, as text for tables; empty if there is no choice."""
-        return ""
+        """Return how scores are measured, as text for tables: with which batch statistics, if the model has any."""
+        return NOTES[self["bn_statistics"]] if self.has_batch_norm else ""
 
     @classmethod
     def default_of(cls, name: str) -> Any:

@@ -115,8 +115,8 @@ class RunFolder:
         settings = jsonable(config.measurement_settings())
         return results if results is not None and results.get("measured") == settings else None
 
-    def read_config(self) -> dict[str, Any]:
-        """Return the configuration as plain types."""
+    def read_config(self, domain: str | None = None) -> dict[str, Any]:
+        """Return the configuration as plain types; refuse that of another domain than the named one."""
         if not self.path.is_dir():
             raise UserError(f"there is no run folder {self.path}")
         if not self.config_file.is_file() and (self.path / "config.json").is_file():
@@ -131,6 +131,8 @@ class RunFolder:
             raise UserError(
                 f"{self.config_file} is of an earlier version, whose runs are not read: train again into another --out"
             )
+        if domain not in (None, found := config["domain"]):
+            raise UserError(f"{self.path} is a run of the domain {found}, not {domain}: name one of {domain}")
         return config
 
     def claim(self, config: RunConfig, fingerprint: str) -> None:

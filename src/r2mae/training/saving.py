@@ -135,7 +135,7 @@ def load_model(
     """
     where = torch_device(device)
     folder = RunFolder(path)
-    config = domain.config.from_dict(folder.read_config(), source=str(folder.config_file))
+    config = domain.config.from_dict(folder.read_config(domain.name), source=str(folder.config_file))
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: rerun its `r2mae pretrain` command to resume")
     described = folder.description

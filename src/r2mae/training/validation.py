@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae.environment import sum_dtype
-from r2mae.evaluation.items import BatchReader
+from r2mae.evaluation.items import ItemRecorder
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, MaskedBatch, Task
 
@@ -37,11 +37,11 @@ Statistics = Mapping[str, Tensor]
 def masked_losses(
     task: Task,
     model: nn.Module,
-    data: BatchReader,
+    data: Batches,
     ratios: Sequence[float],
     *,
     device: str = "cpu",
-    prepare: Callable[[int], None] | None = None,
+    prepare: Callable[[float], None] = lambda ratio: None,
     by_sample: Float64[Tensor, "ratios samples"] | None = None,
 ) -> list[float]:
     """Return the mean loss over hidden entries at each ratio, on fixed evaluation masks.
@@ -53,7 +53,7 @@ def masked_losses(
     task, model, data, ratios, device
         What to evaluate, on which samples, at which mask ratios, and where.
     prepare : callable, optional
-        Called with the index of a ratio before the model runs at that ratio, for example to change batch statistics.
+        Called with a ratio before the model runs at it, for example to change batch statistics.
     by_sample : tensor, optional
         Filled with each sample's sum of losses at each ratio; unchanged if losses cannot be assigned to samples.
     """
@@ -64,8 +64,7 @@ def masked_losses(
         for rows, given in in_order(data, EVALUATION_KEY):
             first, batch = int(rows[0]), to_device(given, device)
             for number, ratio in enumerate(ratios):
-                if prepare is not None:
-                    prepare(number)
+                prepare(ratio)
                 corrupted = task.corrupt(batch, ratio, key.fold(number).rows(first))
                 losses = task.losses(task.forward(model, corrupted), corrupted)
                 weights = corrupted.weights
@@ -86,14 +85,31 @@ def _sums_by_sample(losses: Tensor, corrupted: MaskedBatch, rows: int) -> Float6
     return flat.view(rows, -1).sum(1) if corrupted.ordered_by_sample(losses, rows) else None
 
 
-def in_order(data: BatchReader, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:
+def in_order(data: Batches, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:
     """Yield the rows and the content of each batch, in order."""
     for first in range(0, len(data), BATCH):
         rows = np.arange(first, min(first + BATCH, len(data)))
         yield rows, data.batch(rows, key.rows(first))
 
 
-def read_all(data: BatchReader) -> None:
+class RecordedBatches(Batches):
+    """The same samples; each batch that is read identifies its items in a recorder."""
+
+    def __init__(self, batches: Batches, items: ItemRecorder) -> None:
+        self._batches, self._items = batches, items
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._batches)
+
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
+        """Return the batch of these samples."""
+        made = self._batches.batch(indices, key)
+        self._items.identify(f"{int(indices[0]):012d} and {len(indices) - 1} others", made)
+        return made
+
+
+def read_all(data: Batches) -> None:
     """Read all samples as :func:`masked_losses` does, for an object that records what is read."""
     for _ in in_order(data, EVALUATION_KEY):
         pass
@@ -186,17 +202,17 @@ def estimate_statistics(task: Task, model: nn.Module, data: Batches, ratio: floa
 @contextmanager
 def statistics_at_ratios(
     task: Task, model: nn.Module, data: Batches, ratios: Sequence[float | None], *, wanted: bool = True
-) -> Iterator[Callable[[int], None]]:
-    """Yield a function that loads the statistics of one of several ratios into the model, by index from 0.
+) -> Iterator[Callable[[float | None], None]]:
+    """Yield a function that loads the statistics of one of several ratios into the model.
 
     They are those of :func:`estimate_statistics`, if `wanted`. At the end of the block the model has its own ones.
     """
-    statistics = [estimate_statistics(task, model, data, ratio) if wanted else {} for ratio in ratios]
+    statistics = {ratio: estimate_statistics(task, model, data, ratio) if wanted else {} for ratio in ratios}
     own = statistics_of(model)
 
-    def prepare(number: int) -> None:
-        if statistics[number]:
-            set_statistics(model, statistics[number])
+    def prepare(ratio: float | None) -> None:
+        if statistics[ratio]:
+            set_statistics(model, statistics[ratio])
 
     try:
         yield prepare
@@ -210,5 +226,5 @@ def re_estimated_statistics(
 ) -> Iterator[None]:
     """Run the block with statistics of :func:`estimate_statistics`, if `wanted`."""
     with statistics_at_ratios(task, model, data, [ratio], wanted=wanted) as prepare:
-        prepare(0)
+        prepare(ratio)
         yield

@@ -60,8 +60,6 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     assert isinstance(model, AlignmentTransformer)
     folder = Path(path)
     if (run := RunFolder(folder)).config_file.is_file():
-        if (domain := run.read_config().get("domain")) != "genome":
-            raise UserError(f"{folder} (init) is a run of the domain {domain}: name one of genome")
         _, _, other = load_model(folder, get_domain("genome"))
         _check_sizes(folder, {**other.sizes, "species": list(other.species)}, model)
         model.load_state_dict(other.state_dict())
