@@ -1,7 +1,7 @@
 """The windows of a run: its parts, and batches with the target separate from the aligned species, on either strand."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -60,7 +60,7 @@ class WindowBatches(Batches):
     conservation : (phyloP, phastCons), optional
         Names of tracks that weigh positions as in GPN-MSA, instead of `weights`:
         max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
-    columns : sequence of int, optional
+    columns : list of int or slice
         The store's aligned species to keep, in this order; by default all.
     stride, omitted : int
         Positions between starts; number of windows that are omitted, as too much of the reference is unknown there.
@@ -73,7 +73,7 @@ class WindowBatches(Batches):
     reverse: float = 0.5
     weights: str | None = None
     conservation: Sequence[str] = ()
-    columns: Sequence[int] | None = None
+    columns: list[int] | slice = field(default_factory=lambda: slice(None))
     stride: int = 1
     omitted: int = 0
 
@@ -121,7 +121,7 @@ class WindowBatches(Batches):
         aligned = torch.from_numpy(np.ascontiguousarray(tokens[:, :, 1:]))
         return {
             "target": torch.from_numpy(np.ascontiguousarray(tokens[:, :, 0])),
-            "aligned": aligned if self.columns is None else aligned[:, :, list(self.columns)],
+            "aligned": aligned[:, :, self.columns],
             "soft": torch.from_numpy(soft),
             "weights": torch.from_numpy(weights),
             "neutral": torch.from_numpy(neutral),

@@ -140,7 +140,7 @@ def baseline_scores(
         return found
     prior, measured = composition(data), data.measured
     if not data.architecture["species"]:
-        measured = replace(measured, columns=None)
+        measured = replace(measured, columns=slice(None))
 
     def predict(corrupted: HiddenBases) -> Float[Tensor, "batch most bases"]:
         if name == "composition":
@@ -175,12 +175,10 @@ def _site_frequencies(data: GenomeData) -> SiteLogs:
     species has by their letter. Species are those that the model is shown; where it is shown none, all of the store.
     """
     names = tuple(data.architecture["species"])
-    columns = data.store.columns(names) if names else None
+    columns = data.store.columns(names) if names else slice(None)
 
     def logs(contigs: Numbers, positions: Numbers) -> Logs:
-        tokens = torch.from_numpy(data.store.windows(contigs, positions, 1)[:, 0, 1:])
-        if columns is not None:
-            tokens = tokens[:, columns]
+        tokens = torch.from_numpy(data.store.windows(contigs, positions, 1)[:, 0, 1:])[:, columns]
         counts = one_hot(tokens.long(), len(LETTERS))[..., :BASES].sum(1)
         # Not divided by their sum: equal counts have to give equal scores, to the last bit.
         return np.asarray((counts + 1 / BASES).log().float())

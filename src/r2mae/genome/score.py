@@ -76,9 +76,7 @@ def site_scorer(
         backward = reverse_complement(store.windows(contigs, sizes - others - window, window))
         tokens = torch.from_numpy(np.concatenate([forward, backward]))
         places = torch.from_numpy(np.concatenate([positions - starts, mirrored - others]))[:, None]
-        target, aligned = tokens[:, :, 0].long().scatter(1, places, MASK), tokens[:, :, 1:]
-        if columns is not None:
-            aligned = aligned[:, :, columns]
+        target, aligned = tokens[:, :, 0].long().scatter(1, places, MASK), tokens[:, :, 1:][:, :, columns]
         logits, _ = model(target.to(device), aligned.contiguous().to(device), places.to(device))
         plus, minus = logits[:, 0].float().log_softmax(-1).cpu().chunk(2)
         return np.asarray((plus + minus.flip(1)) / 2)

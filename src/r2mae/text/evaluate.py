@@ -136,41 +136,35 @@ def ratio_curve(
         Fraction of hidden tokens to which the model gives the highest probability.
     """
     task = replace(task, exact=True)  # also for runs trained with exact=False
-    chosen = _evenly_spaced(len(rows), sequences)
+    if len(rows) < 1 or sequences < 1:
+        raise UserError("there is no held-out sequence to measure on: hold documents out with --validation 0.01")
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), sequences)).round().astype(np.int64)
     device = next(model.parameters()).device
     key = Key.root(0).fold("ratio curve")
-    sums = torch.zeros(len(ratios), 3, dtype=sum_dtype(device), device=device)
-    each = torch.zeros(2, len(ratios), len(chosen), dtype=sum_dtype(device), device=device)
+    sums = torch.zeros(3, len(ratios), len(chosen), dtype=sum_dtype(device), device=device)
     read = rows if items is None else RecordedBatches(rows, items)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
             batch = read.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
-                of_rows = None if items is None else each[:, place, first : first + _ROWS]
-                sums[place] += _sums(task, model, task.corrupt(batch, ratio, own), of_rows)
+                sums[:, place, first : first + _ROWS] = _sums(task, model, task.corrupt(batch, ratio, own))
             if progress is not None:
                 progress(min(first + _ROWS, len(chosen)), len(chosen))
-    losses, hits, counts = sums.cpu().numpy().T
+    of_rows = sums.cpu().numpy()
+    losses, hits, counts = of_rows.sum(-1)
     if not counts.all():
         raise UserError("the held-out sequences have no token that can be hidden: give more text")
     if items is not None:
-        for name, of_rows, totals in zip(("loss", "accuracy"), each.cpu().numpy(), (losses, hits), strict=True):
-            items.add(name, item_shares(of_rows, totals / counts))
+        for name, each, totals in zip(("loss", "accuracy"), of_rows[:2], (losses, hits), strict=True):
+            items.add(name, item_shares(each, totals / counts))
     return losses / counts, hits / counts
 
 
-def _sums(
-    task: TokenTask, model: TokenModel, corrupted: HiddenTokens, of_rows: Float64[Tensor, "2 rows"] | None
-) -> Float64[Tensor, "3"]:
-    """Return the sum of losses, the number of correct predictions and the number of hidden tokens.
-
-    The first two are also added to `of_rows`, row by row.
-    """
+def _sums(task: TokenTask, model: TokenModel, corrupted: HiddenTokens) -> Float64[Tensor, "3 rows"]:
+    """Return the sum of losses, the number of correct predictions and the number of hidden tokens of each row."""
     states, logits_of = model.at_hidden(corrupted.inputs, corrupted.columns)
-    targets, counted = corrupted.targets, corrupted.real
-    tally = torch.zeros(3, dtype=sum_dtype(states.device), device=states.device)
-    row_of = None if of_rows is None else corrupted.loss_rows()
+    targets, found = corrupted.targets, []
     block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // task.vocab_size)
     for first in range(0, len(targets), block):
         part = slice(first, first + block)
@@ -178,18 +172,9 @@ def _sums(
         chosen = logits.gather(1, targets[part, None])[:, 0]
         highest, answer = logits.max(1)
         losses = logits.sub_(highest[:, None]).exp_().sum(1).log() + highest - chosen
-        hits = (answer == targets[part]).to(losses.dtype)
-        found = (torch.stack([losses, hits, torch.ones_like(losses)]) * counted[part]).to(tally.dtype)
-        tally += found.sum(1)
-        if of_rows is not None and row_of is not None:
-            of_rows.index_add_(1, row_of[part], found[:2])
-    return tally
-
-
-def _evenly_spaced(rows: int, most: int) -> Int64[np.ndarray, " chosen"]:
-    if rows < 1 or most < 1:
-        raise UserError("there is no held-out sequence to measure on: hold documents out with --validation 0.01")
-    return np.linspace(0, rows - 1, min(rows, most)).round().astype(np.int64)
+        found.append(torch.stack([losses, (answer == targets[part]).float(), torch.ones_like(losses)]))
+    units = (torch.cat(found, 1) * corrupted.real).to(sum_dtype(states.device))
+    return units.view(3, len(corrupted.inputs), -1).sum(-1)
 
 
 @torch.no_grad()

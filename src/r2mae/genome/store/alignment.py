@@ -141,8 +141,6 @@ class AlignmentStore:
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit."""
-        if not 0 <= contig < len(self.contigs):
-            raise IndexError(f"contig {contig} of {len(self.contigs)}")
         return self.mapped(contig_file(contig), (self.layout.lengths[contig], len(self.species)))
 
     @property
@@ -150,11 +148,11 @@ class AlignmentStore:
         """The reference's column of all contigs, one after the other, with the soft-mask bit; mapped."""
         return self.mapped(REFERENCE, (self.layout.positions,))
 
-    def columns(self, names: Sequence[str]) -> list[int] | None:
-        """Return the numbers of the aligned species with these names; None if these are all, in order."""
+    def columns(self, names: Sequence[str]) -> list[int] | slice:
+        """Return the index of the aligned species with these names: a slice, of no copy, if these are all in order."""
         known = self.species[1:]
         if tuple(names) == known:
-            return None
+            return slice(None)
         missing = [name for name in names if name not in known]
         if missing:
             listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
