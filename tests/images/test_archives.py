@@ -134,6 +134,16 @@ def test_a_damaged_header_is_not_taken_for_the_end(folder: Path, tmp_path: Path,
         load_images(path)
 
 
+def test_an_archive_that_ends_in_zeros_within_a_header_is_refused(folder: Path, tmp_path: Path) -> None:
+    """As a download that stopped, if the whole size of the file was reserved before."""
+    path = pack(folder, tmp_path / "x.tar", tarfile.USTAR_FORMAT)
+    content = path.read_bytes()
+    cut = content.index(b"./pets/val/a/8.png") + 100
+    path.write_bytes(content[:cut].ljust(len(content), b"\0"))
+    with pytest.raises(UserError, match="more follows its end: a member is damaged"):
+        load_images(path)
+
+
 def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
     for name in ("x.tar", "x.tar.gz", "x.tar.xz"):
         (tmp_path / name).write_bytes(b"<html>" * 300)

@@ -131,7 +131,8 @@ class RunFolder:
             raise UserError(
                 f"{self.config_file} is of an earlier version, whose runs are not read: train again into another --out"
             )
-        if domain not in (None, found := config["domain"]):
+        if domain is not None and config["domain"] != domain:
+            found = config["domain"]
             raise UserError(f"{self.path} is a run of the domain {found}, not {domain}: name one of {domain}")
         return config
 
