@@ -400,17 +400,22 @@ def transformers_config(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _processor_config(side: int, channels: int) -> dict[str, Any]:
-    """Return preprocessor_config.json, without what is the default of the class.
+    """Return preprocessor_config.json: images are cropped and brought to size, and standardised, as they were here.
 
-    Images are cropped and brought to size, and standardised, as they were here.
+    It says what are defaults of transformers, too: other readers, such as transformers.js, have other defaults.
     """
     mean, deviation = mean_and_deviation(channels)
     return {
         "image_processor_type": "BitImageProcessor",
         "size": {"shortest_edge": side},
+        "do_center_crop": True,
         "crop_size": {"height": side, "width": side},
         "do_convert_rgb": channels == len(MEAN),
+        "do_resize": True,
         "resample": _BILINEAR,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
         "image_mean": mean.tolist(),
         "image_std": deviation.tolist(),
     }

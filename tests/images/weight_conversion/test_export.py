@@ -80,6 +80,8 @@ def test_the_preprocessing_is_ours(run: Path, tmp_path: Path) -> None:
     pixels = pictures(1)
     made = processor(images=Image.fromarray(pixels[0].numpy()), return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(made.movedim(1, 3), standardised(pixels), rtol=1e-5, atol=1e-5)
+    written = json.loads((tmp_path / "out" / "preprocessor_config.json").read_text())  # other readers, other defaults
+    assert all(written[f"do_{step}"] for step in ("resize", "center_crop", "rescale", "normalize"))
 
 
 def test_the_configuration_says_what_the_model_is(run: Path, tmp_path: Path) -> None:
