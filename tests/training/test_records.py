@@ -67,6 +67,7 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, read: Ca
         {"seconds": 10**400},
         {"domain": 5},
         {"architecture": [1]},
+        {"format": None},
     ],
 )
 def test_descriptions(tmp_path: Path, change: dict[str, object]) -> None:

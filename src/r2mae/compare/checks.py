@@ -65,6 +65,7 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
                     domain.check_baseline_sizes(config, names, data)
         if here:
             check_fits_memory(config, domain, data)
+        del data  # before the next are read
 
 
 def check_folders(runs: Sequence[SweepRun], domain: Domain) -> dict[str, list[str]]:

@@ -87,10 +87,15 @@ def estimate(
     at_once = runner.at_once(max(1, len(waiting)))
     each = [per_step * run.config.optimizer.total_steps(len(data.train)) for run in waiting]
     return {
-        "runs": len(runs), "finished": len(runs) - len(waiting), "jobs": at_once, "timed": variants[0].label,
-        "steps": steps, "seconds_per_step": per_step, "seconds": sum(each),
+        "runs": len(runs),
+        "finished": len(runs) - len(waiting),
+        "jobs": at_once,
+        "timed": variants[0].label,
+        "steps": steps,
+        "seconds_per_step": per_step,
+        "seconds": sum(each),
         "elapsed": max([sum(each) / at_once, *each]),
-    }  # fmt: skip
+    }
 
 
 def print_estimate(found: Mapping[str, Any]) -> None:

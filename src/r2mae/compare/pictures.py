@@ -41,11 +41,16 @@ def draw_pictures(examples: Mapping[str, Examples], *, title: str = "") -> Figur
     Parameters
     ----------
     examples : mapping of label to Examples
-        Of at least one model, all of the same masked images (:func:`check_alike`); numbers below 0 and above 1 are cut
-        off.
+        Of at least one model, all of the same masked images; numbers below 0 and above 1 are cut off.
     title : str
         Above the images.
+
+    Raises
+    ------
+    UserError
+        If two models have different images or different masks.
     """
+    check_alike(examples)
     one, predictions = next(iter(examples.values())), [each.prediction for each in examples.values()]
     names = ["original", f"{one.ratio:.0%} hidden", *examples]
     stack = np.stack(list(map(_thumbnails, (one.original, one.masked, *predictions))))

@@ -97,7 +97,8 @@ class RunFolder:
     def description(self) -> Description:
         """The description of the model in ``model.json``; a :class:`UserError` for another version's, or damage."""
         values = read_json(self.model_file)
-        if (known := values.get("format")) != FORMAT:
+        known = values.get("format")
+        if known not in (None, FORMAT):
             raise UserError(
                 f"{self.model_file} has format {known!r}, and this version reads {FORMAT}: it was written by another "
                 f"version (r2mae {values.get('r2mae')}): train again, or use that version"
@@ -105,7 +106,7 @@ class RunFolder:
         domain, architecture = values.get("domain"), values.get("architecture", {})
         steps, seconds = values.get("steps", 0), values.get("seconds", 0.0)
         counted = type(steps) is int and _is_finite(steps) and _is_finite(seconds) and min(steps, seconds) >= 0
-        if not (counted and isinstance(domain, str) and isinstance(architecture, dict)):
+        if not (known is not None and counted and isinstance(domain, str) and isinstance(architecture, dict)):
             raise UserError(f"{self.model_file} does not describe a model: {hint_for(self.model_file)}")
         return Description(domain, steps, seconds, architecture)
 

@@ -231,7 +231,8 @@ BAD = {
     "no names in a gap": ("a.tsv", "\n \n", "no line that names columns"),
     "no parquet": ("a.parquet", "PAR1", "a.parquet cannot be read \\(Could not open"),
     "bcf": ("a.bcf", "BCF", "variants are read from VCF .* not from BCF"),
-    "other": ("a.xlsx", "", "variants are read from VCF"),
+    "other": ("a.xlsx", "", "variants are read from VCF .* not from XLSX"),
+    "no suffix": ("variants", HEADER + FULL, "variants are read from VCF .* not from a file without a suffix"),
 }
 
 

@@ -101,7 +101,8 @@ def open_variants(path: Path) -> "Variants":
     kind = kind_of(path)
     if kind is None:
         formats = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
-        raise UserError(f"{path}: variants are read from {formats}, not from BCF: convert it")
+        other = path.suffix.removeprefix(".").upper() or "a file without a suffix"
+        raise UserError(f"{path}: variants are read from {formats}, not from {other}: convert it")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
