@@ -37,6 +37,10 @@ def test_several_may_be_meant() -> None:
     assert nearest("Ab", ["aB", "ab"]) == "did you mean 'aB'?"
 
 
+def test_a_name_that_begins_with_a_known_one_is_understood() -> None:
+    assert nearest("warmup_epochs", ["warmup", "epochs", "wa"]) == "did you mean 'warmup'?"
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [

@@ -334,6 +334,7 @@ def test_pretrain_evaluate_and_embed(run: Run, tmp_path: Path) -> None:
     assert "linear probe accuracy" in run("pretrain digits --epochs 2 --hidden 16 --latent 16 --out a --threads 1")[1]
     assert (tmp_path / "a" / "results.json").read_text().startswith('{\n  "scores"')
     np.save(tmp_path / "other.npy", np.zeros((3, 5, 5), dtype=np.uint8))
+    assert "a folder is needed there: name another output" in run("embed a digits -o other.npy/e.npz")[2]
     code, _, err = run("embed a other.npy")
     assert code == 2
     assert "5 x 5" in err

@@ -176,7 +176,7 @@ MISTAKES = {
     "digits --missing 0 1": "--missing must be two shares, LOW and HIGH",
     "digits --fill ones": "--fill",
     "digits --raw": "unknown option '--raw'",
-    "digits --max-features 1": "max_features must be 2 or more",
+    "digits --max-features 1": "--max-features must be 2 or more",
 }
 
 

@@ -146,7 +146,7 @@ def test_tasks_of_glue_need_their_name(
         (["--task", "sst2"], "r2mae evaluate run glue --task"),
         (["glue", "--task", "sst3"], "sst2"),
         (["glue", "--probe", "sst3"], "sst2"),
-        (["glue-probe", "--task", "sst2"], "choose from: text, glue"),
+        (["glue-probe", "--task", "sst2"], "did you mean 'glue'"),
         (["gleu"], "did you mean 'glue'"),
         (["--probe", "sst2"], "r2mae evaluate run glue --probe"),
         (["--layer", "counts"], "has no --layer"),
