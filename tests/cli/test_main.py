@@ -340,6 +340,13 @@ def test_pretrain_evaluate_and_embed(run: Run, tmp_path: Path) -> None:
     assert "5 x 5" in err
 
 
+def test_batch_statistics_of_a_model_without_any_are_refused(run: Run) -> None:
+    assert run("pretrain digits --norm layer --steps 2 --hidden 8 --latent 8 --threads 1 --out a")[0] == 0
+    for value in ("yes", "no", "both"):
+        code, _, err = run(f"evaluate a --bn-statistics {value}")
+        assert (code, "bn_statistics has no effect on the model 'mlp'" in err) == (2, True)
+
+
 def test_pretrain_and_evaluate_speak_json(run: Run) -> None:
     short = "pretrain digits --hidden 16 --latent 16 --threads 1 --epochs 2"
     answer = json.loads(run(f"{short} --out runs/a --json")[1])

@@ -125,6 +125,8 @@ def evaluate(
     began = time.perf_counter()
     config, task, model = load_model(folder.path, domain, device=device)
     measured = {name: options.pop(name) for name in vars(config.evaluation) if name in options}
+    for name in measured.keys() & {*config.model.ignores}:
+        raise UserError(f"{name} has no effect on the model {config.model.name!r} with these settings: omit it")
     data: Data | None = None
     if source is not None:
         config, data = _read_other_data(folder, domain, config, source, reading or {})

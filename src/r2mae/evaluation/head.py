@@ -123,5 +123,5 @@ def check_features(x: Tensor, y: Tensor | np.ndarray, what: str) -> None:
         raise UserError(f"{what}: {len(x)} rows of features and {len(y)} labels; expected equally many, at least one")
     if not bool(x.isfinite().all()):
         raise UserError(f"{what}: the features contain NaN or infinity; check the model's training")
-    if int(y.min()) < 0:
-        raise UserError(f"{what}: labels must be 0, 1, …; found {int(y.min())}")
+    if not bool((y >= 0).all()):
+        raise UserError(f"{what}: labels must be 0, 1, …; found {float(y.min()):g}")
