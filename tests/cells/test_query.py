@@ -111,7 +111,7 @@ def test_what_no_run_can_begin_with(run: Path, tmp_path: Path) -> None:
         DOMAIN.load_initial_weights(config.replace(mask_input=True), network(("g0", "g1"), ("a",)))
     (run / "model.json").unlink()
     with pytest.raises(UserError, match=r"\(init\) is not finished: rerun its command to resume, then start from it"):
-        DOMAIN.check(config.replace(data="csle"))
+        DOMAIN.check(config.replace(data=str(tmp_path / "reference.h5ad")))
 
 
 def cells(batches: list[str], genes: int = 12, shift: float = 0.0) -> anndata.AnnData:

@@ -273,7 +273,8 @@ def test_an_array_beyond_memory_is_split_as_one_within(npy):
 
 
 @pytest.mark.slow
-def test_loading_images_does_not_import_torch(npz):
+def test_loading_images_does_not_import_torch(npz, monkeypatch):
+    monkeypatch.setenv("R2MAE_DATA", str(npz.parent))  # the default folder is pooch's
     code = (
         "import sys; from r2mae.images.data import load_splits; load_splits(sys.argv[1]); load_splits('digits'); "
         "print([m for m in ('torch', 'lightning', 'pooch') if m in sys.modules])"
