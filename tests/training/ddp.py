@@ -6,6 +6,7 @@ Besides options of the configuration, OPTIONS may have `killed_at`, the step at 
 the folder of another run and the step of a checkpoint that it has kept, from which this one resumes.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -73,7 +74,17 @@ def train(out: str, options: dict[str, Any], reporter: Any) -> None:
         sys.exit(130)
 
 
+def refuse_threads() -> None:
+    """Fail if threads of Gloo are left when Python ends: one that then frees a tensor aborts the process, sometimes."""
+    names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+    left = [name for name in names if "gloo" in name]
+    if left and not any("fsdp" in word for word in sys.argv):  # where torch keeps the group, it waits instead
+        print(f"threads are left: {left}", file=sys.stderr, flush=True)
+        os._exit(9)
+
+
 if __name__ == "__main__":
+    atexit.register(refuse_threads)  # runs after what the library registers later
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if "R2MAE_TEST_EXIT" in os.environ and os.environ.get("RANK") == "1":
         os._exit(3)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,8 @@ def join(run: "Run") -> None:
         torch.cuda.set_device(run.device)
     if run.ranks == 1 or distributed.is_initialized():
         return
+    # Default arguments of its functions would hold the group to the end if DDP imported it later.
+    import_module("torch.distributed.nn.functional")
     store, rank, ranks = next(iter(rendezvous("env://", timeout=_JOIN)))
     store.set(f"r2mae/{rank}", "has read its data")
     store.wait([f"r2mae/{other}" for other in range(ranks)], _JOIN)
@@ -165,14 +168,16 @@ def join(run: "Run") -> None:
         timeout=_SILENCE,
         device_id=run.device if on_gpu else None,
     )
-    atexit.register(_leave)
+    atexit.register(_leave, sharded=run.config.machine.strategy == "fsdp")
 
 
-def _leave() -> None:
+def _leave(*, sharded: bool) -> None:
     """End the group and its threads before Python ends: a thread that frees a tensor afterwards aborts the process."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
     gc.collect()  # DDP is part of cycles, which hold the group
+    if sharded:  # caches of FSDP's tensors hold it nevertheless: let its threads free what they still have
+        time.sleep(0.5)
 
 
 def agree(run: "Run", mine: Mapping[str, Any]) -> None:
