@@ -2,6 +2,7 @@
 
     python -m r2mae_paper.cells_defaults prepare FOLDER              # the sets as arrays
     python -m r2mae_paper.cells_defaults run FOLDER OUT.csv --jobs 16
+    python -m r2mae_paper.cells_defaults choose OUT.csv              # what would be chosen without each of the sets
 
 `run` needs neither anndata nor scanpy, but for scVI (`--baselines pca expression scvi`), which is trained as scvi-tools
 does by default: other widths, likelihood and number of steps than ours. A line of the table is a set, a setting, a seed
@@ -26,6 +27,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from scipy.sparse import csr_matrix
+from scipy.stats import t
 from sklearn.metrics import silhouette_samples
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
@@ -57,6 +59,9 @@ Row = dict[str, Any]
 
 
 _STEPS: tuple[int, ...] = (250, 500, 1000, 2000)
+_DEFAULT_STEPS = {
+    "csle": 500, "covid-tcells": 1930, "pig-airway": 950, "onek1k": 1000, "perez-tcells": 2000, "combat": 2000
+}  # of training: about 50 epochs, at least 500 and at most 2,000; of onek1k no more than 1,000 were done  # fmt: skip
 _STEPS_OF = {"csle": (125, 250, 500, 1000), "onek1k": (125, 250, 500, 1000)}  # small, and at the ceiling
 
 
@@ -300,10 +305,52 @@ def trained(folder: Path, name: str, label: str, seed: int, splits: int) -> list
     return [{**row, "train_seconds": seconds, "score_seconds": round(spent, 2)} for row in rows]
 
 
+def differences_from_pca(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the score of each training minus that of PCA, with a column for each set and a row for (setting, seed).
+
+    It is the mean over the splits that both have, of the latent layer after about as many steps as training has by
+    default.
+    """
+    read = table[table["reading"].isna() | (table["reading"] == "latent")]
+    wanted = read["set"].map(_DEFAULT_STEPS)
+    away = (read["steps"] - wanted).abs().fillna(0)
+    run = ["set", "setting", "seed"]
+    read = read[away == away.groupby([read[name].fillna(-1) for name in run]).transform("min")]
+    pca = read[read["setting"] == "pca"].set_index(["set", "split"])["score"]
+    read = read[read["seed"].notna()]
+    found = read["score"] - pd.MultiIndex.from_frame(read[["set", "split"]]).map(pca)
+    return found.groupby([read[name] for name in run]).mean().unstack("set")
+
+
+def choose(table: pd.DataFrame) -> pd.DataFrame:
+    """For each set, return the setting that is best on the others, and how that one does on the set left out.
+
+    A setting's value is the mean over sets of the mean over seeds. Settings that some set lacks are left out, and so is
+    scVI.
+    """
+    found = differences_from_pca(table)
+    found = found.drop(index=[name for name in found.index.levels[0] if name.startswith("scvi")], level=0)
+    means = found.groupby(level="setting").mean().dropna()
+    rows = []
+    for name in means.columns:
+        others = means.drop(columns=name).mean(axis=1)
+        chosen = others.idxmax()
+        here = found.xs(chosen)[name].dropna()
+        half = t.ppf(0.975, len(here) - 1) * here.std() / len(here) ** 0.5
+        second = others.drop(chosen).nlargest(1)
+        rows.append(
+            {
+                "left out": name, "chosen": chosen, "on the others": others[chosen], "second": second.index[0],
+                "second on the others": second.iloc[0], "here": means.loc[chosen, name], "half of 95 %": half,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 def main(arguments: list[str]) -> None:
     """Run the command of this module."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["prepare", "run"])
+    parser.add_argument("command", choices=["prepare", "run", "choose"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--jobs", type=int, default=16)
@@ -315,6 +362,11 @@ def main(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     if given.command == "prepare":
         prepare(given.folder)
+        return
+    if given.command == "choose":
+        table = pd.read_csv(given.folder)
+        print(choose(table).to_string(index=False, float_format="{:+.4f}".format))
+        print(differences_from_pca(table).groupby("setting").mean().to_string(float_format="{:+.4f}".format))
         return
     jobs: list[tuple[Any, ...]] = [
         (baseline, given.folder, name, kind, given.splits)
