@@ -316,10 +316,10 @@ def differences_from_pca(table: pd.DataFrame) -> pd.DataFrame:
     away = (read["steps"] - wanted).abs().fillna(0)
     run = ["set", "setting", "seed"]
     read = read[away == away.groupby([read[name].fillna(-1) for name in run]).transform("min")]
-    pca = read[read["setting"] == "pca"].set_index(["set", "split"])["score"]
-    read = read[read["seed"].notna()]
-    found = read["score"] - pd.MultiIndex.from_frame(read[["set", "split"]]).map(pca)
-    return found.groupby([read[name] for name in run]).mean().unstack("set")
+    pca = read.loc[read["setting"] == "pca", ["set", "split", "score"]]
+    trained = read[read["seed"].notna()].merge(pca, on=["set", "split"], suffixes=("", "_of_pca"))
+    trained["gain"] = trained["score"] - trained["score_of_pca"]
+    return trained.pivot_table(index=["setting", "seed"], columns="set", values="gain")
 
 
 def choose(table: pd.DataFrame) -> pd.DataFrame:
@@ -329,7 +329,7 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     scVI.
     """
     found = differences_from_pca(table)
-    found = found.drop(index=[name for name in found.index.levels[0] if name.startswith("scvi")], level=0)
+    found = found[[not str(name).startswith("scvi") for name, _ in found.index]]
     means = found.groupby(level="setting").mean().dropna()
     rows = []
     for name in means.columns:

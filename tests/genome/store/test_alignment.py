@@ -51,6 +51,8 @@ def test_contigs_that_are_not_there(store: AlignmentStore) -> None:
         store.windows(np.array([2]), np.array([0]), 5)
     with pytest.raises(ValueError, match="1 position or more"):
         store.windows(np.array([0]), np.array([0]), 0)
+    with pytest.raises(IndexError, match="not -1"):
+        store.tokens(-1)
 
 
 def test_a_store_travels_as_a_path(store: AlignmentStore) -> None:

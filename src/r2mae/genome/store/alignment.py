@@ -141,6 +141,8 @@ class AlignmentStore:
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit."""
+        if not 0 <= contig < len(self.contigs):
+            raise IndexError(f"{self.folder} has the contigs 0 to {len(self.contigs) - 1}, not {contig}")
         return self.mapped(contig_file(contig), (self.layout.lengths[contig], len(self.species)))
 
     @property
