@@ -60,9 +60,9 @@ def evaluate(
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
-    The probe is the paper's: a new layer, Adam, 15 epochs, and at least 2,000 steps. If the configuration says so, batch statistics are
-    re-estimated on training images: unmasked ones for the probe and the unmasked error, masked ones at each ratio for
-    the masked error. `items` records accuracies and masked and clean errors of single images.
+    The probe is the paper's: a new layer, Adam, 15 epochs, and at least 2,000 steps. If the configuration says so,
+    batch statistics are re-estimated on training images: unmasked ones for the probe and the unmasked error, masked
+    ones at each ratio for the masked error. `items` records accuracies and masked and clean errors of single images.
 
     Returns
     -------
