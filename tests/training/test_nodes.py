@@ -112,7 +112,10 @@ def test_two_machines_equal_one_and_an_agent_that_is_killed_is_made_up_for(tmp_p
         texts = outputs(ones)
     assert [one.returncode for one in (ones[0], ones[2])] == [0, 0], texts
     ended_with = "r2mae: another process of this run ended; rerun the same command to resume from the last checkpoint"
-    assert set(told("".join(texts))) == {ended_with}, texts  # again by an agent that counts its restarts by itself
+    # The process of the first agent learns of the end from the other one's silence, or from its agent's SIGTERM.
+    stopped_by = "r2mae: stopping after this step, to save it (again: at once); rerun the same command to resume"
+    said = set(told("".join(texts)))
+    assert said and said <= {ended_with, stopped_by}, texts  # again by an agent that counts its restarts by itself
     assert losses(out) == pytest.approx(one, rel=1e-5)
 
 
