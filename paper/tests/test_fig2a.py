@@ -38,7 +38,9 @@ def results(seeds: int = 3) -> pd.DataFrame:
 
 def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     planned = networks.runs_of_mlps(entry_of("fig2a").size("full"), tmp_path)
-    assert len(planned) == len({run.folder for run in planned}) == 10 * 9 * 5
+    assert len(planned) == len({run.folder for run in planned}) == 5 * 9 * (5 + 10)
+    seeds = {hidden: {run.seed for run in planned if run.config.model.hidden == hidden} for hidden in (16, 512)}
+    assert seeds == {16: set(range(10)), 512: set(range(5))}
     widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
     assert {(run.config.model.hidden, run.config.model.latent) for run in planned} == widths
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
@@ -79,6 +81,13 @@ def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
     assert apart["probe_accuracy", 64]["gain_of_wide_minus_narrow"] == pytest.approx(0.27, abs=1e-3)
     assert apart["probe_accuracy", 64]["is"] == "better"
     assert apart["as_trained_probe_accuracy", 16]["is"] == "undecided", "equal differences say nothing of a spread"
+
+
+def test_widths_are_compared_on_the_seeds_that_they_share() -> None:
+    six = results(6)
+    tables = networks.table_of_mlps(six[(six["seed"] < 3) | six["preset"].str.startswith("mlp-16-")])
+    assert {(row["hidden"], row["seeds"]) for row in tables["fig2a-shapes"]} == {(16, 6), (512, 3)}
+    assert {row["seeds"] for row in tables["fig2a-widths"]} == {3}
 
 
 def test_one_seed_has_no_interval() -> None:

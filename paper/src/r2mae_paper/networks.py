@@ -118,10 +118,17 @@ _STATISTICS = {AS_TRAINED: "batch statistics of training", "": "re-estimated bat
 
 
 def runs_of_mlps(size: Size, out: Path) -> list[SweepRun]:
-    """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
+    """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics.
+
+    The narrowest first layer has `times_narrow` times as many seeds as the others.
+    """
     base = ImagesConfig.make(data=size.data, scheme="fixed", bn_statistics="both")
-    names = [f"mlp-{hidden}-{latent}" for hidden in size.hidden for latent in size.latent]
-    return runs_by_ratio(base, "preset", image_presets(names, size.settings), size, out)
+    runs: list[SweepRun] = []
+    for hidden in size.hidden:
+        models = image_presets([f"mlp-{hidden}-{latent}" for latent in size.latent], size.settings)
+        times = size.times_narrow if hidden == min(size.hidden) else 1
+        runs += runs_by_ratio(base, "preset", models, size.with_seeds(len(size.seeds) * times), out)
+    return runs
 
 
 def table_of_mlps(results: pd.DataFrame) -> Tables:
