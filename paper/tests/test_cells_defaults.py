@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper.cells_defaults import choose, differences_from_pca
+from r2mae_paper.cells_defaults import choose, differences_from_pca, main
 
 
 def rows_of(name: str, setting: str, gain: float, steps: float, seed: float, reading: str | None = "latent") -> list:
@@ -42,3 +42,20 @@ def test_the_setting_is_chosen_on_the_other_sets(table: pd.DataFrame) -> None:
     assert found.loc["csle", "half of 95 %"] == pytest.approx(4.3027 * 0.001 / 3**0.5, rel=1e-4)
     assert found.loc["combat", "chosen"] == "high"
     assert found.loc["combat", "here"] == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["choose", "missing.csv"], "no such file: missing.csv; name the table that run wrote"),
+        (["choose", "table.csv", "other.csv"], "omit other.csv"),
+        (["run", "missing"], "run writes a table: name OUT.csv"),
+        (["run", "missing", "table.csv"], "no such folder: missing; make it with prepare"),
+        (["run", "missing", "table.csv", "--sets", "mnist"], "invalid choice: 'mnist'"),
+    ],
+)
+def test_what_is_missing_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]

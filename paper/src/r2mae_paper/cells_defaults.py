@@ -351,15 +351,21 @@ def main(arguments: list[str]) -> None:
     """Run the command of this module."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["prepare", "run", "choose"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("folder", type=Path, help="with the arrays of the sets; for choose, the table of run")
+    parser.add_argument("out", type=Path, nargs="?", help="the table that run writes")
     parser.add_argument("--jobs", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--splits", type=int, default=_SPLITS)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--settings", nargs="+", default=[*SETTINGS])
-    parser.add_argument("--baselines", nargs="*", default=["pca", "expression"])
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--settings", nargs="+", default=[*SETTINGS], choices=[*SETTINGS])
+    parser.add_argument("--baselines", nargs="*", default=["pca", "expression"], choices=["pca", "expression", "scvi"])
     given = parser.parse_args(arguments)
+    if (given.out is None) == (given.command == "run"):
+        parser.error("run writes a table: name OUT.csv" if given.out is None else f"omit {given.out}")
+    if given.command == "choose" and not given.folder.is_file():
+        parser.error(f"no such file: {given.folder}; name the table that run wrote")
+    if given.command == "run" and not given.folder.is_dir():
+        parser.error(f"no such folder: {given.folder}; make it with prepare")
     if given.command == "prepare":
         prepare(given.folder)
         return
