@@ -76,6 +76,16 @@ def test_probes_are_those_of_the_results(path: str, measure: str, chosen: dict[s
         assert numbers == pytest.approx([found.mean, found.low, found.high], abs=0.00006)
 
 
+def test_the_largest_loss_of_a_probe_is_that_of_the_results() -> None:
+    by_label: dict[str, list[float]] = {}
+    for row in sorted(_table("theory/many-masks/vit-mnist.csv"), key=lambda row: int(row["seed"])):
+        by_label.setdefault(row["label"], []).append(float(row["probe_accuracy"]))
+    best = best_fixed(np.array([scores for label, scores in by_label.items() if label.startswith("fixed")]).T)
+    found = paired_difference(np.array(by_label["r2mae"]), best.partner(np.array(by_label["r2mae"])))
+    said = f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f}"
+    assert said.replace("-", "\N{MINUS SIGN}") in TEXT
+
+
 def test_errors_are_those_of_the_results() -> None:
     """The table of errors at hidden pixels."""
     folder = "randomness/randomness-images/randomness-images"
