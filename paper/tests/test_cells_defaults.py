@@ -52,6 +52,9 @@ def test_the_setting_is_chosen_on_the_other_sets(table: pd.DataFrame) -> None:
         (["run", "missing"], "run writes a table: name OUT.csv"),
         (["run", "missing", "table.csv"], "no such folder: missing; make it with prepare"),
         (["run", "missing", "table.csv", "--sets", "mnist"], "invalid choice: 'mnist'"),
+        (["run", ".", "table.csv", "--sets", "csle"], ". has no csle.npz: make it with prepare, or name other --sets"),
+        (["choose", "table.csv", "--sets", "csle"], "choose does not use --sets: omit it"),
+        (["prepare", "folder", "--seeds", "9"], "prepare does not use --seeds: omit it"),
     ],
 )
 def test_what_is_missing_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

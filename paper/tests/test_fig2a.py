@@ -41,6 +41,10 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     assert len(planned) == len({run.folder for run in planned}) == 5 * 9 * (5 + 10)
     seeds = {hidden: {run.seed for run in planned if run.config.model.hidden == hidden} for hidden in (16, 512)}
     assert seeds == {16: set(range(10)), 512: set(range(5))}
+    few = networks.runs_of_mlps(entry_of("fig2a").size("full").with_seeds(2), tmp_path)
+    assert {run.seed for run in few if run.config.model.hidden == 16} == {0, 1, 2, 3}
+    own = networks.runs_of_mlps(entry_of("fig2a").size("full", hidden=(512,), seeds=(7, 9)), tmp_path)
+    assert {run.seed for run in own} == {7, 9}, "a single width has no narrower one"
     widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
     assert {(run.config.model.hidden, run.config.model.latent) for run in planned} == widths
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)

@@ -49,8 +49,8 @@ class Options(ClusterFlags):
     again : bool
         Compute again, without the saved results of earlier calls of this size.
     seeds : int, optional
-        For studies of runs: under how many seeds each row runs, in place of the scale's number. Finished runs are kept:
-        a larger number adds seeds.
+        For studies of runs: under how many seeds each row runs, in place of the scale's number (narrow models of
+        fig2a at the paper's scale: under twice as many). Finished runs are kept: a larger number adds seeds.
     earlier : str, optional
         For one study of runs: a folder with its tables and made.json, of the same scale and version. Runs that its
         NAME-runs.csv holds are taken from there and not trained, so that seeds can be added without their folders.

@@ -120,14 +120,17 @@ _STATISTICS = {AS_TRAINED: "batch statistics of training", "": "re-estimated bat
 def runs_of_mlps(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics.
 
-    The narrowest first layer has `times_narrow` times as many seeds as the others.
+    The narrowest of several first layers has `times_narrow` times as many seeds as the others: the seeds of the size,
+    and the numbers that follow the last of them.
     """
     base = ImagesConfig.make(data=size.data, scheme="fixed", bn_statistics="both")
     runs: list[SweepRun] = []
     for hidden in size.hidden:
         models = image_presets([f"mlp-{hidden}-{latent}" for latent in size.latent], size.settings)
-        times = size.times_narrow if hidden == min(size.hidden) else 1
-        runs += runs_by_ratio(base, "preset", models, size.with_seeds(len(size.seeds) * times), out)
+        narrowest = hidden == min(size.hidden) < max(size.hidden)
+        first = max(size.seeds) + 1
+        more = range(first, first + len(size.seeds) * (size.times_narrow - 1)) if narrowest else ()
+        runs += runs_by_ratio(base, "preset", models, size.replace(seeds=(*size.seeds, *more)), out)
     return runs
 
 
