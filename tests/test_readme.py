@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from r2mae.cli.main import main
-from r2mae.evaluation import best_fixed, paired_difference
+from r2mae.evaluation import Difference, best_fixed, paired_difference
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 
@@ -54,6 +54,14 @@ def _table(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+def _minus_best_fixed(rows: list[dict[str, str]], label: str, measure: str) -> Difference:
+    by_label: dict[str, list[float]] = {}
+    for row in sorted(rows, key=lambda row: int(row["seed"])):
+        by_label.setdefault(row["label"], []).append(float(row[measure]))
+    best = best_fixed(np.array([scores for name, scores in by_label.items() if name.startswith("fixed")]).T)
+    return paired_difference(np.array(by_label[label]), best.partner(np.array(by_label[label])))
+
+
 @pytest.mark.parametrize(
     ("path", "measure", "chosen"),
     [
@@ -66,22 +74,14 @@ def test_probes_are_those_of_the_results(path: str, measure: str, chosen: dict[s
     """The table of differences from the best fixed ratio, again from the runs."""
     (line,) = (line for line in TEXT.splitlines() if path in line)
     rows = [row for row in _table(path) if row[measure] and chosen.items() <= row.items()]
-    by_label: dict[str, list[float]] = {}
-    for row in sorted(rows, key=lambda row: int(row["seed"])):
-        by_label.setdefault(row["label"], []).append(float(row[measure]))
-    best = best_fixed(np.array([scores for label, scores in by_label.items() if label.startswith("fixed")]).T)
     for label, cell in zip(("r2mae", "dynamic"), line.split(" | ")[1:], strict=True):
-        found = paired_difference(np.array(by_label[label]), best.partner(np.array(by_label[label])))
+        found = _minus_best_fixed(rows, label, measure)
         numbers = [float(text) for text in re.findall(r"[+-]\d\.\d+", cell.replace("\N{MINUS SIGN}", "-"))]
         assert numbers == pytest.approx([found.mean, found.low, found.high], abs=0.00006)
 
 
 def test_the_largest_loss_of_a_probe_is_that_of_the_results() -> None:
-    by_label: dict[str, list[float]] = {}
-    for row in sorted(_table("theory/many-masks/vit-mnist.csv"), key=lambda row: int(row["seed"])):
-        by_label.setdefault(row["label"], []).append(float(row["probe_accuracy"]))
-    best = best_fixed(np.array([scores for label, scores in by_label.items() if label.startswith("fixed")]).T)
-    found = paired_difference(np.array(by_label["r2mae"]), best.partner(np.array(by_label["r2mae"])))
+    found = _minus_best_fixed(_table("theory/many-masks/vit-mnist.csv"), "r2mae", "probe_accuracy")
     said = f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f}"
     assert said.replace("-", "\N{MINUS SIGN}") in TEXT
 

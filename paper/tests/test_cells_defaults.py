@@ -48,13 +48,12 @@ def test_the_setting_is_chosen_on_the_other_sets(table: pd.DataFrame) -> None:
     ("words", "message"),
     [
         (["choose", "missing.csv"], "no such file: missing.csv; name the table that run wrote"),
-        (["choose", "table.csv", "other.csv"], "omit other.csv"),
-        (["run", "missing"], "run writes a table: name OUT.csv"),
-        (["run", "missing", "table.csv"], "no such folder: missing; make it with prepare"),
+        (["choose", "table.csv", "other.csv"], "unrecognized arguments: other.csv"),
+        (["choose", "table.csv", "--sets", "csle"], "unrecognized arguments: --sets csle"),
+        (["prepare", "folder", "--seeds", "9"], "unrecognized arguments: --seeds 9"),
+        (["run", "missing"], "the following arguments are required: out"),
         (["run", "missing", "table.csv", "--sets", "mnist"], "invalid choice: 'mnist'"),
-        (["run", ".", "table.csv", "--sets", "csle"], ". has no csle.npz: make it with prepare, or name other --sets"),
-        (["choose", "table.csv", "--sets", "csle"], "choose does not use --sets: omit it"),
-        (["prepare", "folder", "--seeds", "9"], "prepare does not use --seeds: omit it"),
+        (["run", "missing", "table.csv", "--sets", "csle"], "missing has no csle.npz: make it with prepare"),
     ],
 )
 def test_what_is_missing_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def words(out: Path, **options: Any) -> list[str]:
     return [str(out), json.dumps({"steps": 20, **NODES, **options})]
 
 
-def told(text: str) -> list[str]:
+def messages(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("r2mae: ")]
 
 
@@ -114,8 +114,10 @@ def test_two_machines_equal_one_and_an_agent_that_is_killed_is_made_up_for(tmp_p
     ended_with = "r2mae: another process of this run ended; rerun the same command to resume from the last checkpoint"
     # The process of the first agent learns of the end from the other one's silence, or from its agent's SIGTERM.
     stopped_by = "r2mae: stopping after this step, to save it (again: at once); rerun the same command to resume"
-    said = set(told("".join(texts)))
-    assert said and said <= {ended_with, stopped_by}, texts  # again by an agent that counts its restarts by itself
+    printed = set(messages("".join(texts)))
+    assert printed and printed <= {ended_with, stopped_by}, (
+        texts
+    )  # again by an agent that counts its restarts by itself
     assert losses(out) == pytest.approx(one, rel=1e-5)
 
 
@@ -145,7 +147,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
         wait_for(folder / "signal" / "checkpoints" / "last.ckpt", ones[0])
         ones[1].send_signal(signal.SIGTERM)
         texts = outputs(ones)
-        return Pair(folder, told("".join(texts)), [one.returncode for one in ones])
+        return Pair(folder, messages("".join(texts)), [one.returncode for one in ones])
 
 
 @pytest.mark.slow

@@ -347,48 +347,36 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-_DEFAULTS_OF_RUN: dict[str, Any] = {
-    "jobs": 16, "seeds": 2, "splits": _SPLITS, "sets": SETS, "settings": [*SETTINGS], "baselines": ["pca", "expression"]
-}  # fmt: skip
-
-
 def main(arguments: list[str]) -> None:
     """Run the command of this module."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["prepare", "run", "choose"])
-    parser.add_argument("folder", type=Path, help="with the arrays of the sets; for choose, the table of run")
-    parser.add_argument("out", type=Path, nargs="?", help="the table that run writes")
-    of_run = parser.add_argument_group("options of run")
-    of_run.add_argument("--jobs", type=int)
-    of_run.add_argument("--seeds", type=int)
-    of_run.add_argument("--splits", type=int)
-    of_run.add_argument("--sets", nargs="+", choices=SETS)
-    of_run.add_argument("--settings", nargs="+", choices=[*SETTINGS])
-    of_run.add_argument("--baselines", nargs="*", choices=["pca", "expression", "scvi"])
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("prepare", help="write the sets as arrays")
+    command.add_argument("folder", type=Path)
+    command = commands.add_parser("choose", help="print what would be chosen without each of the sets")
+    command.add_argument("table", type=Path, help="that run wrote")
+    command = commands.add_parser("run", help="train, measure, and write a table")
+    command.add_argument("folder", type=Path, help="that prepare wrote")
+    command.add_argument("out", type=Path, help="the table, a .csv file")
+    command.add_argument("--jobs", type=int, default=16)
+    command.add_argument("--seeds", type=int, default=2)
+    command.add_argument("--splits", type=int, default=_SPLITS)
+    command.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    command.add_argument("--settings", nargs="+", default=[*SETTINGS], choices=[*SETTINGS])
+    command.add_argument("--baselines", nargs="*", default=["pca", "expression"], choices=["pca", "expression", "scvi"])
     given = parser.parse_args(arguments)
-    for name, default in _DEFAULTS_OF_RUN.items():
-        if getattr(given, name) is None:
-            setattr(given, name, default)
-        elif given.command != "run":
-            parser.error(f"{given.command} does not use --{name}: omit it")
-    if (given.out is None) == (given.command == "run"):
-        parser.error("run writes a table: name OUT.csv" if given.out is None else f"omit {given.out}")
-    if given.command == "choose" and not given.folder.is_file():
-        parser.error(f"no such file: {given.folder}; name the table that run wrote")
-    if given.command == "run" and not given.folder.is_dir():
-        parser.error(f"no such folder: {given.folder}; make it with prepare")
-    if given.command == "run" and (
-        missing := [name for name in given.sets if not (given.folder / f"{name}.npz").is_file()]
-    ):
-        parser.error(f"{given.folder} has no {missing[0]}.npz: make it with prepare, or name other --sets")
     if given.command == "prepare":
         prepare(given.folder)
         return
     if given.command == "choose":
-        table = pd.read_csv(given.folder)
+        if not given.table.is_file():
+            parser.error(f"no such file: {given.table}; name the table that run wrote")
+        table = pd.read_csv(given.table)
         print(choose(table).to_string(index=False, float_format="{:+.4f}".format))
         print(differences_from_pca(table).groupby("setting").mean().to_string(float_format="{:+.4f}".format))
         return
+    if missing := [name for name in given.sets if not (given.folder / f"{name}.npz").is_file()]:
+        parser.error(f"{given.folder} has no {missing[0]}.npz: make it with prepare, or name other --sets")
     jobs: list[tuple[Any, ...]] = [
         (baseline, given.folder, name, kind, given.splits)
         for kind in given.baselines
