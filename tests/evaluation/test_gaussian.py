@@ -78,3 +78,68 @@ def test_it_halves_the_error_of_the_mean_on_digits() -> None:
 def test_too_few_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="two or more samples"):
         GaussianConditionalMean.fit(np.ones((1, 3)))
+
+
+def by_rows(x: np.ndarray, prior: float, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Expectation-maximisation of the textbook, row by row."""
+    n, d = x.shape
+    known, scale = ~np.isnan(x), float(np.nanmean((x - np.nanmean(x, axis=0)) ** 2))
+    mean, cov = np.nanmean(x, axis=0), scale * np.eye(d)
+    for _ in range(rounds):
+        filled, spread = x.copy(), prior * scale * np.eye(d)
+        for i in range(n):
+            o, h = known[i], ~known[i]
+            weights = np.linalg.solve(cov[np.ix_(o, o)], cov[np.ix_(o, h)])
+            filled[i, h] = mean[h] + (x[i, o] - mean[o]) @ weights
+            spread[np.ix_(h, h)] += cov[np.ix_(h, h)] - cov[np.ix_(h, o)] @ weights
+        mean = filled.mean(axis=0)
+        cov = ((filled - mean).T @ (filled - mean) + spread) / (n + prior)
+    return mean, cov
+
+
+@given(st.integers(0, 1000), st.floats(0.0, 0.6), st.floats(0.1, 50), st.booleans())
+def test_missing_entries_by_expectation_maximisation(seed: int, share: float, prior: float, few: bool) -> None:
+    x = samples(40, 6, seed)
+    masks = np.random.default_rng(seed).random((4 if few else 40, 6)) < share
+    x = np.where(np.resize(masks, x.shape), np.nan, x)
+    if np.isnan(x).all(axis=0).any():
+        return
+    mean, covariance = by_rows(x, prior, 5)
+    found = GaussianConditionalMean.fit_missing(x, prior=prior, max_iter=5, tolerance=0)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-6, atol=1e-8)
+    unit = GaussianConditionalMean.fit_missing(x * 1e3, prior=prior, max_iter=5, tolerance=0)
+    np.testing.assert_allclose(unit.covariance, covariance * 1e6, rtol=1e-6, atol=1e-3)
+
+
+def test_many_features_have_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    whole = rng.normal(size=(400, 4)) @ rng.normal(size=(4, 30)) + 0.1 * rng.normal(size=(400, 30)) + 5
+    hidden = rng.random(whole.shape) < 0.4
+    given = np.where(hidden, np.nan, whole)
+    monkeypatch.setattr(gaussian, "MAX_MISSING", 20)
+    monkeypatch.setattr(gaussian, "FACTORS", 5)
+    for scale in (1.0, 1e4):
+        found = GaussianConditionalMean.fit_missing(given * scale)
+        assert found.axes.shape == (30, 5)
+        assert found.noise / scale**2 == pytest.approx(0.01, rel=0.1)
+        error = (found.fill(given * scale, hidden) / scale - whole)[hidden]
+        assert (error**2).mean() < 0.016, "the noise, and little more"
+
+
+def test_draws_have_the_conditional_mean_and_covariance() -> None:
+    x = samples(200, 5)
+    found = GaussianConditionalMean.fit(x)
+    hidden = np.array([True, True, False, False, False])
+    many = np.repeat(x[:1], 20_000, axis=0)
+    drawn = found.draw(many, hidden, 0)
+    np.testing.assert_array_equal(drawn[:, ~hidden], many[:, ~hidden])
+    expected = np.linalg.inv(found.precision.numpy()[:2, :2])
+    np.testing.assert_allclose(drawn.mean(0), found.fill(x[:1], hidden)[0], atol=0.03 * np.sqrt(expected.max()))
+    np.testing.assert_allclose(np.cov(drawn[:, hidden].T), expected, atol=0.05 * expected.max())
+
+
+@pytest.mark.parametrize("bad", [np.full((3, 2), np.nan), np.array([[np.inf, 1.0], [0.0, 1.0]])])
+def test_missing_entries_without_any_number_are_refused(bad: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="observed entries"):
+        GaussianConditionalMean.fit_missing(bad)
