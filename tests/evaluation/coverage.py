@@ -15,7 +15,8 @@ from scipy import stats
 
 from r2mae.cells.predictions import cluster_bootstrap
 from r2mae.evaluation import best_fixed, corrected_p_values, detectable, mean_interval, paired_difference
-from r2mae.evaluation.pairing import components_of
+from r2mae.evaluation.items import ItemScores
+from r2mae.evaluation.pairing import compare_paired, components_of
 from r2mae_paper.gains import pooled
 
 SHARES = ((0.0, 0.0), (0.0, 0.5), (0.0, 0.95), (0.1, 0.1), (0.3, 0.6), (0.5, 0.25), (0.9, 0.05))
@@ -83,6 +84,28 @@ def _of_best_fixed(
     for table, mine in zip(tables, rng.normal(size=(draws, seeds)), strict=True):
         found = paired_difference(mine, best_fixed(table).partner(mine))
         held.append(found.low <= -truth <= found.high)
+    return held
+
+
+def _of_best_fixed_on_items(
+    seeds: int, means: Sequence[float], rng: np.random.Generator, draws: int, *, items: int = 100, own: float = 0.0
+) -> list[bool]:
+    """The same over seeds and items that all runs share; `own`: share of items in the variance of a variant's mean."""
+    held, truth = [], expected_of_choice(seeds, means, 20_000)
+    sds = [np.sqrt(0.9 - own), *np.sqrt(np.array([own, 0.1]) * items)]  # of seeds, of a variant's items, and the rest
+    for _ in range(draws):
+        shared, parts = 3 * rng.normal(size=items), ((seeds, 1), (1, items), (seeds, items))
+        by_item = shared + sum(
+            sd * rng.normal(size=(len(means) + 1, *shape)) for sd, shape in zip(sds, parts, strict=True)
+        )
+        by_item[1:] += np.asarray(means)[:, None, None]
+        mine, *table = by_item.mean(axis=2)
+        choice = best_fixed(np.transpose(table))
+        runs = by_item[0], by_item[1 + choice.chosen, np.arange(seeds)]
+        kept = ([ItemScores("", items, {"score": row.astype(np.float32)}) for row in run] for run in runs)
+        partner = choice.partner(mine)
+        compared = compare_paired(mine, partner, *kept, "score", higher_is_better=True, scores_b=choice.scores)
+        held.append(compared.difference.low <= -truth <= compared.difference.high)
     return held
 
 
@@ -171,6 +194,7 @@ def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> dict[str, np.ndar
 
 
 _MEAN, _PAIRED, _BEST = "mean over seeds", "paired difference", "minus best fixed"
+_BEST_ITEMS = f"{_BEST}, over seeds and items"
 _CROSSED, _MODEL, _EQUAL = "over seeds and items", "over sets, model-weighted", "over sets, equal weights"
 _ERRORS, _POWER, _DONORS = "verdicts of a comparison", "planned seeds: power", "bootstrap over donors"
 _LOOKS = (3, 4, 5, 7, 10)
@@ -188,6 +212,20 @@ CASES = (
     Case(
         f"{_BEST}, of the truly best", "the same",
         partial(_of_best_fixed, 10, [0.5] + [0.0] * 8, truly=True), 0.95, 0.99,
+    ),
+    *(
+        Case(_BEST_ITEMS, f"{seeds} seeds, 5 equal ratios", partial(_of_best_fixed_on_items, seeds, [0.0] * 5), 0.95, 0.99)
+        for seeds in (3, 5, 10)
+    ),
+    *(
+        Case(_BEST_ITEMS, f"{seeds} seeds, a clear winner", partial(_of_best_fixed_on_items, seeds, [9.0] + [0.0] * 4),
+             0.92 if seeds < 5 else 0.94, 0.96)
+        for seeds in (3, 5, 10)
+    ),
+    *(
+        Case(_BEST_ITEMS, f"{seeds} seeds, 5 equal ratios that differ by items",
+             partial(_of_best_fixed_on_items, seeds, [0.0] * 5, own=0.6), 0.88, 0.95)
+        for seeds in (3, 10)
     ),
     *(
         Case(_CROSSED, f"{seeds} seeds; seeds and items make {share[0]:g} and {share[1]:g} of the variance",

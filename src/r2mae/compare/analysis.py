@@ -328,14 +328,16 @@ def _difference(
     """Return a line of :data:`DIFFERENCE_COLUMNS`."""
     values = scores.loc[seeds, label].to_numpy(dtype=np.float64)
     itself = set(reference.labels.values()) == {label}
+    compared = np.array([reference.scores[seed] for seed in seeds])
     found = compare_paired(
         values,
-        values if itself else reference.partner(values, seeds),
+        compared if itself else reference.partner(values, seeds),
         [comparison.items.get((label, seed)) for seed in seeds],
         [comparison.items.get((reference.labels[seed], seed)) for seed in seeds],
         metric.name,
         higher_is_better=bool(metric.higher_is_better),
         confidence=CONFIDENCE,
+        scores_b=compared,
     )
     one = found.difference
     verdict, decides = ("same", np.nan) if itself else (one.verdict, found.smallest_detectable)

@@ -182,15 +182,23 @@ def compare_paired(
     *,
     higher_is_better: bool,
     confidence: float = 0.95,
+    scores_b: Float64[np.ndarray, " seeds"] | None = None,
 ) -> PairedComparison:
-    """Compare two variants by their scores for each seed and, if possible, by the item scores of the same runs."""
+    """Compare two variants by their scores for each seed and, if possible, by the item scores of the same runs.
+
+    If `b` are not the scores of the runs of `items_b`, but the values of a best fixed ratio that count its choice
+    (:meth:`r2mae.evaluation.statistics.BestFixed.partner`), `scores_b` are the scores. Each seed's row of items is then
+    moved by the difference. The mean and the mean squares of items and rest stay; that of seeds is the wider one.
+    """
     reason = pairing_reason(items_a, items_b, metric)
     if reason != "shared":
         alone = paired_difference(a, b, higher_is_better=higher_is_better, confidence=confidence)
         return PairedComparison(alone, "seeds", reason, 0)
-    tables = _item_table(items_a, metric), _item_table(items_b, metric)
-    difference = crossed_difference(*tables, higher_is_better=higher_is_better, confidence=confidence)
-    return PairedComparison(difference, SEEDS_AND_ITEMS, reason, tables[0].shape[1])
+    first, second = _item_table(items_a, metric), _item_table(items_b, metric)
+    if scores_b is not None:
+        second = second + (b - scores_b)[:, None]
+    difference = crossed_difference(first, second, higher_is_better=higher_is_better, confidence=confidence)
+    return PairedComparison(difference, SEEDS_AND_ITEMS, reason, first.shape[1])
 
 
 def pairing_reason(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:
