@@ -73,6 +73,31 @@ def test_shared_items_are_in_the_interval_and_it_is_said(with_items: Make) -> No
     assert "±" in next(line for line in shown(comparison).splitlines() if line.startswith("mdlm "))
 
 
+def test_the_interval_counts_the_choice_of_a_ratio_but_none_where_a_ratio_is_named(tiny: Make) -> None:
+    rng, labels = np.random.default_rng(1), ["fixed 0.25", "fixed 0.50", "fixed 0.75", "r2mae"]
+    seeds, items = rng.normal(size=(4, 5, 1)), 0.1 * rng.normal(size=(4, 5, ITEMS))
+    tables = dict(zip(labels, (seeds + items).astype(np.float32), strict=True))
+    kept = {
+        (label, seed): ItemScores("", ITEMS, {"score": row})
+        for label in labels
+        for seed, row in enumerate(tables[label])
+    }
+    comparison = replace(
+        tiny({label: table.astype(float).mean(1).tolist() for label, table in tables.items()}), items=kept
+    )
+    analysis = analyse(comparison)
+    found, choice = analysis.difference("r2mae", "score"), analysis.best_fixed["score"].labels
+    chosen = np.stack([tables[choice[seed]][seed] for seed in range(5)])
+    plain = crossed_difference(tables["r2mae"], chosen)
+    assert found is not None and len(set(choice.values())) > 1
+    assert found["mean"] == pytest.approx(plain.mean) and found["high"] - found["low"] > 1.2 * (plain.high - plain.low)
+    named = analyse(replace(comparison, config={**comparison.config, "against": "fixed 0.50"})).difference(
+        "r2mae", "score"
+    )
+    expected = crossed_difference(tables["r2mae"], tables["fixed 0.50"])
+    assert named is not None and (named["low"], named["high"]) == (expected.low, expected.high)
+
+
 def test_a_split_by_seed_leaves_seeds_alone(with_items: Make) -> None:
     comparison = with_items(split=True)
     found = analyse(comparison).difference("r2mae", "score")

@@ -214,18 +214,13 @@ CASES = (
         partial(_of_best_fixed, 10, [0.5] + [0.0] * 8, truly=True), 0.95, 0.99,
     ),
     *(
-        Case(_BEST_ITEMS, f"{seeds} seeds, 5 equal ratios", partial(_of_best_fixed_on_items, seeds, [0.0] * 5), 0.95, 0.99)
-        for seeds in (3, 5, 10)
-    ),
-    *(
-        Case(_BEST_ITEMS, f"{seeds} seeds, a clear winner", partial(_of_best_fixed_on_items, seeds, [9.0] + [0.0] * 4),
-             0.92 if seeds < 5 else 0.94, 0.96)
-        for seeds in (3, 5, 10)
-    ),
-    *(
-        Case(_BEST_ITEMS, f"{seeds} seeds, 5 equal ratios that differ by items",
-             partial(_of_best_fixed_on_items, seeds, [0.0] * 5, own=0.6), 0.88, 0.95)
-        for seeds in (3, 10)
+        Case(_BEST_ITEMS, f"{seeds} seeds, {world}", partial(_of_best_fixed_on_items, seeds, means, own=own), low, high)
+        for world, means, own, low, high, counts in (
+            ("5 equal ratios", [0.0] * 5, 0.0, 0.95, 0.99, (3, 5, 10)),
+            ("5 ratios, a clear winner", [9.0, *[0.0] * 4], 0.0, 0.94, 0.955, (3, 5, 10)),
+            ("5 equal ratios that differ by items", [0.0] * 5, 0.6, 0.9, 0.94, (3, 10)),
+        )
+        for seeds in counts
     ),
     *(
         Case(_CROSSED, f"{seeds} seeds; seeds and items make {share[0]:g} and {share[1]:g} of the variance",

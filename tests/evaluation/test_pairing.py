@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from tests.evaluation.coverage import coverage_of_t
 
-from r2mae.evaluation import crossed_difference, detectable, paired_difference
+from r2mae.evaluation import best_fixed, crossed_difference, detectable, paired_difference
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.pairing import (
     MIN_SEEDS_FOR_ITEMS,
     REASONS,
     PairedComparison,
     compare_paired,
+    components,
+    components_of,
     pairing_reason,
 )
 from r2mae.evaluation.power import detectable_with_error
@@ -74,6 +76,33 @@ def test_otherwise_the_interval_is_over_seeds_only_and_has_a_reason() -> None:
     few = MIN_SEEDS_FOR_ITEMS - 1
     assert compared(a[:few], b[:few], of_a[:few], of_b[:few]).reason == "few seeds"
     assert {*cases, "few seeds", "shared"} == set(REASONS)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("lead", [0.0, 9.0])
+def test_the_choice_of_a_ratio_is_in_the_mean_square_of_seeds(seeds: int, lead: float) -> None:
+    rng, wider = np.random.default_rng(0), 0
+    for _ in range(30):
+        seed_effects, items = rng.normal(size=(4, seeds, 1)), 0.3 * rng.normal(size=(4, seeds, ITEMS))
+        a, *ratios = (seed_effects + items + lead * (np.arange(4) == 2)[:, None, None]).astype(np.float32).astype(float)
+        mine, choice = a.mean(1), best_fixed(np.transpose(ratios).mean(0), higher_is_better=True)
+        b = np.stack(ratios)[choice.chosen, np.arange(seeds)]
+        partner = choice.partner(mine)
+        found = compare_paired(
+            mine, partner, runs(a), runs(b), "error", higher_is_better=True, scores_b=choice.scores
+        ).difference
+        plain, parts = crossed_difference(a, b), components(a - b)
+        of_seeds = ITEMS * max(np.var(mine - choice.scores, ddof=1), np.var(mine - partner, ddof=1))
+        count = seeds * ITEMS
+        expected = components_of(of_seeds, count * (parts.items + parts.rest), count * parts.rest, seeds, ITEMS)
+        assert found.mean == pytest.approx(plain.mean)
+        if parts.items > 0:
+            assert (found.error**2, found.df) == pytest.approx((expected.variance, expected.df))
+        if lead:
+            assert found == plain
+        assert found.error >= plain.error * (1 - 1e-9)
+        wider += found.error > 1.01 * plain.error
+    assert wider == 0 if lead else wider > 10
 
 
 def test_two_seeds_would_be_too_few() -> None:
