@@ -64,8 +64,8 @@ def test_the_full_size_is_the_papers(study: Study, tmp_path: Path, monkeypatch: 
         assert config.timing == ("sea-ad" if study is TABLE4 else "hlca")
         assert config.data.auroc_labels == (("ADNC",) if study is TABLE4 else ())
         assert (config.evaluation.bn_statistics, config.data.only) == ("both", ())
-    chosen = study.runs(study.entry.size("full", only=("Supertype=Sst_1",)), tmp_path)
-    assert {run.config.data.only for run in chosen} == {("Supertype=Sst_1",)}
+    chosen = study.runs(study.entry.size("full", only=("Supertype:Subclass=Sst",)), tmp_path)
+    assert {run.config.data.only for run in chosen} == {("Supertype:Subclass=Sst",)}
 
 
 @BOTH

@@ -27,6 +27,16 @@ def test_timing_sets_the_options_of_schemes_with_a_schedule(scheme: str) -> None
     assert bool(hlca.differences(sea_ad)) != no_schedule
 
 
+@pytest.mark.parametrize(
+    ("timing", "cells", "slowness"), [("hlca", 2_161_082, 300_000), ("sea-ad", 1_378_211, 150_000)]
+)
+@pytest.mark.parametrize("scheme", ["dynamic", "r2mae-dynamic"])
+def test_the_ratio_falls_as_in_the_papers_runs(timing: str, cells: int, slowness: int, scheme: str) -> None:
+    steps = round(50 * 0.9 * cells / 400)
+    ratio = CellsConfig.make(data="x", scheme=scheme, timing=timing).scheme.make().bind(steps).ratio
+    assert ratio.rate == pytest.approx(1 / slowness, rel=1e-12)
+
+
 @pytest.mark.slow
 def test_a_run_is_repeated_from_its_file(
     tmp_path: Path, make: Callable[..., AnnData], write: Callable[..., Path], capsys: pytest.CaptureFixture[str]
@@ -39,7 +49,9 @@ def test_a_run_is_repeated_from_its_file(
     assert main(["pretrain", "--config", file, "--print-config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["scheme"]["decay_end"] < 1
     assert main(["pretrain", "--config", file, "--timing", "hlca", "--print-config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["scheme"]["decay_end"] == 1  # what was not given follows the timing
+    assert (
+        yaml.safe_load(capsys.readouterr().out)["scheme"]["decay_end"] == 240_000 / 243_121
+    )  # what was not given follows the timing
     assert main(["pretrain", "--config", file, "--scheme", "cl", "--print-config"]) == 0
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed["scheme"]["cl_end"] == pytest.approx(120_000 / 155_049)
@@ -52,7 +64,7 @@ def test_a_folder_keeps_its_own_timing(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     folder.claim(mine, "print")
     folder.check_config(mine)
-    with pytest.raises(UserError, match=r"decay_end is 0\.\d+ there and 1\.0 here"):
+    with pytest.raises(UserError, match=r"decay_end is 0\.77\d+ there and 0\.98\d+ here"):
         folder.check_config(other)
 
 

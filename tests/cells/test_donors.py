@@ -9,6 +9,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
 from r2mae.cells.donors import check_probes, choose_test_donors, limit_cells, probe_cells, probe_values, split_donors
 from r2mae.cells.evaluate import evaluate_embedding
+from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.cells.table import CellTable
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
@@ -248,10 +249,41 @@ def test_only_some_cells(obs: pd.DataFrame) -> None:
     )
 
 
+def test_a_rule_for_one_probe_leaves_the_others_and_the_split(obs: pd.DataFrame) -> None:
+    obs["a:b"] = obs["cell_type"]  # a name with a colon
+    table, b = make_table(obs), set(np.flatnonzero(obs["cell_type"] == "B"))
+    rules = {"only": ("cell_type:cell_type=B", "cell_type:cell_type=T"), "exclude": ("age:a:b=B", "a:b=NK")}
+    found, rest = taken(obs, **rules), set(np.flatnonzero(obs["cell_type"] != "NK"))
+    assert found == {"cell_type": rest, "disease": rest, "age": rest - b}
+    one = {"only": ("cell_type:disease=ill",)}
+    np.testing.assert_array_equal(split_donors(table, CONFIG.replace(**one)).test, split_donors(table, CONFIG).test)
+    probes, notes = probe_cells(table, CONFIG.replace(**one))
+    assert [len(probe.train) + len(probe.test) for probe in probes] == [120, 300, 300]
+    assert notes == ("180 cells without disease=ill omitted from the probe of cell_type",)
+
+
+@pytest.mark.parametrize("limit", [24, 48, 200_000])
+def test_cells_can_be_limited_before_unknown_labels_are_removed(obs: pd.DataFrame, limit: int) -> None:
+    """As the paper does for the types of HLCA: the rows are those of a probe of which every label is known."""
+    obs["all_known"] = obs["cell_type"]
+    obs.loc[obs.index % 4 == 1, "cell_type"] = "Unknown"
+    columns = {"labels": ("cell_type", "all_known"), "max_cells": (f"cell_type={limit}", f"all_known={limit}")}
+    known = set(np.flatnonzero(obs["cell_type"] != "Unknown"))
+    first = taken(obs, **columns, limit_first=("cell_type",))
+    assert first["cell_type"] == first["all_known"] & known
+    after = taken(obs, **columns)["cell_type"]
+    assert (after == first["cell_type"]) == (limit > 300) and len(after) >= len(first["cell_type"])
+    hlca = CellsConfig.make(data="hlca", **SET_DEFAULTS["hlca"])
+    assert hlca.data.limit_first == ("ann_finest_level",)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"exclude": ("disease:cell_type=B",)}, "some.h5ad: obs has no column 'disease:cell_type'"),
+        ({"exclude": ("diseas:cell_type=B",)}, "exclude diseas:cell_type=B: no probe .* name: did you mean 'disease'"),
+        ({"exclude": ("disease:cell=B",)}, "some.h5ad: obs has no column 'cell': did you mean 'cell_type'"),
+        ({"only": ("age:cell_type=X",)}, r"no cell has cell_type=X \(only\): choose from: B, NK, T"),
+        ({"exclude": ("age:disease=ill", "age:disease=well")}, "leave no cell for the probe of age: remove a rule"),
         ({"only": ("cell_type=X",)}, r"no cell has cell_type=X \(only\): choose from: B, NK, T"),
         ({"only": ("cell_type=B",), "labels": ("cell_type",), "regress": ()}, "cell_type: no probe, as the training"),
     ],
@@ -267,7 +299,11 @@ def test_rules_that_mean_nothing_are_refused(obs: pd.DataFrame, options: dict[st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"only": ("cell_type",)}, "only takes column=value, such as condition=control, not 'cell_type'"),
+        *(
+            ({"only": (form,)}, rf"only takes column=value \(.*\) .* or probe:column=value for one, not {form!r}")
+            for form in ("cell_type", "age:cell_type", "age:=B", ":cell_type=B", "=B", "age:cell_type=")
+        ),
+        ({"limit_first": ("diseas",)}, "limit_first names 'diseas', which no probe predicts: did you mean 'disease'"),
         ({"auroc_labels": ("diseas",)}, "auroc_labels names 'diseas', which no probe predicts: did you mean 'disease'"),
         (
             {"max_cells": ("cel_type=48",)},

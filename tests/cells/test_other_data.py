@@ -67,6 +67,15 @@ def test_probes_of_missing_columns_are_left_out(other: Other) -> None:
     assert other(age=None)[0].data.regress == ()
 
 
+def test_a_probe_whose_own_rule_cannot_be_followed_is_left_out(other: Other) -> None:
+    config = CONFIG.replace(only=("condition:stage=early",), exclude=("age:kind=c", "kind=c"))
+    found, notes = other(config)
+    assert (found.data.labels, found.data.regress, found.data.only) == (("kind",), ("age",), ())
+    assert found.data.exclude == ("age:kind=c", "kind=c")
+    assert any(note.startswith("condition: no probe, as obs has no column 'stage'") for note in notes)
+    assert other(config, age=None)[0].data.exclude == ("kind=c",)
+
+
 def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
     found, notes = other(condition="ill", age=30)
     assert (found.data.labels, found.data.regress) == (("kind",), ())

@@ -62,8 +62,8 @@ class Options(ClusterFlags):
         For Table 3 with --store: tables of variants, ClinVar's missense ones and OMIM's regulatory ones, with the
         columns chrom, pos, ref, alt, label (1 or 0, or Pathogenic or Common) and, of OMIM, consequence.
     only : list of str, optional
-        For Tables 4 and 6 to 8: the cells of the probes, as in r2mae pretrain cells; the paper keeps some of the cell
-        types of SEA-AD, which it does not name.
+        For Tables 4 and 6 to 8: the cells of the probes, as in r2mae pretrain cells. For the probe of Supertype the
+        paper keeps some types of SEA-AD, which it does not name: Supertype:Subclass=NAME.
     workers, accumulate, devices : int, optional
         Of every run, as in r2mae pretrain.
     precision : str, optional
@@ -103,7 +103,7 @@ class Options(ClusterFlags):
     data: str | None = option(None, metavar="PATH")
     store: str | None = option(None, metavar="FOLDER")
     variants: tuple[str, ...] | None = option(None, metavar="FILE")
-    only: tuple[str, ...] | None = option(None, metavar="COLUMN=VALUE")
+    only: tuple[str, ...] | None = option(None, metavar="[PROBE:]COLUMN=VALUE")
     workers: int | None = None
     accumulate: int | None = None
     devices: int | None = None

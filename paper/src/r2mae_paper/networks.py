@@ -338,7 +338,7 @@ _ERRORS = ("masked_mse", "clean_mse")
 def runs_of_pictures(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each ratio, all with seed 0."""
     base = ImagesConfig.make(data=faces(size.data), scheme="fixed", steps=size.steps or None, resize=size.side or None)
-    return runs_by_ratio(base, "preset", image_presets([size.preset], {}), size, out)
+    return runs_by_ratio(base, "preset", image_presets([size.preset], size.settings), size, out)
 
 
 def table_of_pictures(results: pd.DataFrame, *, name: str) -> Tables:

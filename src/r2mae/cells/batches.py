@@ -10,7 +10,7 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from r2mae.cells.config import LEAST_STEPS, CellsConfig
-from r2mae.cells.donors import check_probes, probe_cells
+from r2mae.cells.donors import check_probes, kept_cells, probe_cells, target_of
 from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
@@ -111,9 +111,9 @@ def load_other_data(
     are as in :func:`embed_source`.
 
     Probes that are impossible for these cells are omitted with a note, so that everything else can be measured: those
-    of columns that obs lacks, or that have fewer than two values. If the donor column or a column of a rule is missing,
-    or rules leave no cell, these are all probes: such that share donors, or use other cells, would not be comparable
-    with those of the run.
+    of columns that obs lacks, or that have fewer than two values, or whose own rules cannot be followed. If the donor
+    column or a column of a rule for all is missing, or such rules leave no cell, these are all probes: such that share
+    donors, or use other cells, would not be comparable with those of the run.
 
     Returns
     -------
@@ -127,26 +127,43 @@ def load_other_data(
         own.source, layer=own.layer, batch_key=own.batch_key, genes=genes, batches=batches,
         transform_batch=transform_batch,
     )  # fmt: skip
-    columns = (*own.labels, *own.regress)
-    notes = tuple(f"{column}: no probe, as obs has no such column" for column in columns if column not in table.obs)
+    columns, notes = [], []
+    for column in (*own.labels, *own.regress):
+        try:
+            kept_cells(table, config, column)
+            why = "" if column in table.obs else "obs has no such column"
+        except UserError as error:
+            why = str(error).removeprefix(f"{table.name}: ")
+        if why:
+            notes.append(f"{column}: no probe, as {why}")
+        else:
+            columns.append(column)
     try:
-        probes, more = probe_cells(table, _with_probes(config, [column for column in columns if column in table.obs]))
+        probes, more = probe_cells(table, _with_probes(config, table, columns))
     except UserError as error:
         probes, more = (), (f"no probes, as {str(error).removeprefix(f'{table.name}: ')}",)
-    config = _with_probes(config, [one.column for one in probes])
+    config = _with_probes(config, table, [one.column for one in probes])
     table = replace(table, notes=(*table.notes, *notes, *more))
     cells = CellBatches(table)
     return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
 
 
-def _with_probes(config: CellsConfig, columns: Collection[str]) -> CellsConfig:
+def _with_probes(config: CellsConfig, table: CellTable, columns: Collection[str]) -> CellsConfig:
     """Return the configuration with the probes of these columns alone; without any, also without donors and rules."""
+    if not columns:
+        config = config.replace(donor_key=None, exclude=(), only=())
 
     def kept(field: str) -> tuple[str, ...]:
         return tuple(entry for entry in getattr(config.data, field) if entry.partition("=")[0] in columns)
 
-    config = config.replace(**{field: kept(field) for field in ("labels", "regress", "auroc_labels", "max_cells")})
-    return config if columns else config.replace(donor_key=None, exclude=(), only=())
+    def followed(field: str) -> tuple[str, ...]:
+        of = {rule: target_of(rule, table, config)[0] for rule in getattr(config.data, field)}
+        return tuple(rule for rule, probe in of.items() if probe is None or probe in columns)
+
+    fields = ("labels", "regress", "auroc_labels", "max_cells", "limit_first")
+    return config.replace(
+        **{field: kept(field) for field in fields}, exclude=followed("exclude"), only=followed("only")
+    )
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:

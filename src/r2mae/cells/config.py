@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.cells.models import MODELS, MLPSettings
-from r2mae.cells.sets import SEA_AD_DYNAMIC_END
+from r2mae.cells.sets import HLCA_DYNAMIC_END, SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.bn_statistics import add_as_trained
 from r2mae.evaluation.metrics import Metric
@@ -18,7 +18,7 @@ from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDef
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig
 from r2mae.training.scheme import SchemeSpec
 
-_HLCA = SchemeDefaults(ratio=0.25, low=0.1, high=0.5, options=HLCA_CURRICULUM)
+_HLCA = SchemeDefaults(ratio=0.25, low=0.1, high=0.5, options={"decay_end": HLCA_DYNAMIC_END, **HLCA_CURRICULUM})
 TIMINGS: Mapping[str, SchemeDefaults] = MappingProxyType(
     {"hlca": _HLCA, "sea-ad": _HLCA.with_options(decay_end=SEA_AD_DYNAMIC_END, **SEA_AD_CURRICULUM)}
 )
@@ -46,9 +46,10 @@ class CellsDataConfig(DataConfig):
     regress : list of str
         Columns of obs to predict by ridge regression, such as age.
     exclude : list of str
-        Cells that the probes omit, as column=value, such as condition=control.
+        Cells that the probes omit, as column=value, such as condition=control. The probe of one column omits them as
+        probe:column=value, such as age:condition=control.
     only : list of str
-        The only cells for the probes, in the same form; of several values of a column a cell needs one.
+        The only cells for the probes, or for one, in the same forms; of several values of a column a cell needs one.
     auroc_labels : list of str
         Labels that count in average score and ranks with AUROC, over cells and over donors, instead of balanced
         accuracy and macro F1 (paper: ADNC, on SEA-AD).
@@ -59,6 +60,9 @@ class CellsDataConfig(DataConfig):
     max_cells : list of str
         Largest number of training cells and of test cells of a probe, as column=number; by default 200,000 (paper;
         cell_type=100000 on SEA-AD).
+    limit_first : list of str
+        Labels whose cells are limited to `max_cells` before those without a known label are removed, not after it
+        (paper: the cell types of HLCA).
     """
 
     validation: PartialFraction = 0.1
@@ -73,6 +77,7 @@ class CellsDataConfig(DataConfig):
     n_top_genes: Annotated[int, Range(2)] | None = None  # masking needs two genes
     min_genes: Annotated[int, Range(0)] = 0
     max_cells: tuple[str, ...] = ()
+    limit_first: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,11 +86,16 @@ class CellsDataConfig(DataConfig):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
         for name in ("exclude", "only"):
             for entry in getattr(self, name):
-                if not all(entry.partition("=")):
-                    raise UserError(f"{name} takes column=value, such as condition=control, not {entry!r}")
+                column, _, value = entry.partition("=")
+                if not (column and value) or ":" in (column[0], column[-1]):
+                    raise UserError(
+                        f"{name} takes column=value (such as condition=control) for all probes, or probe:column=value "
+                        f"for one, not {entry!r}"
+                    )
         limited = [entry.partition("=")[0] for entry in self.max_cells]
         for name, columns, probed in (
             ("auroc_labels", self.auroc_labels, self.labels),
+            ("limit_first", self.limit_first, self.labels),
             ("max_cells", limited, (*self.labels, *self.regress)),
         ):
             for column in columns:

@@ -23,7 +23,7 @@ _MISSING = ("", "unknown", "na", "n/a", "nan", "<na>", "none", "nat")  # spellin
 
 
 class DonorSplit(NamedTuple):
-    """Donors of the cells that no rule excludes, and which of them are test donors.
+    """Donors of the cells that no rule for all probes excludes, and which of them are test donors.
 
     Without a donor column, every cell counts as a donor of its own, and `grouped` is False.
     """
@@ -104,10 +104,12 @@ def choose_test_donors(strata: Sequence[str], test_fraction: float, key: Key) ->
 def probe_cells(table: CellTable, config: CellsConfig) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
     """Choose the cells of every probe, in the order of labels, then regress; note which cells were removed, and why.
 
-    Cells without a known value are removed: missing or "Unknown" labels, and text that is not a number ("60-69"). So
-    are cells of classes that fewer than two donors have, and test cells of classes that no training donor has. Then
-    each donor keeps at most ``max_cells / donors`` cells, where ``donors`` counts the training or the test donors. A
-    column has no probe if its training or test donors have fewer than two values left.
+    Rules for one probe remove its cells, and do not affect the split of the donors. Cells without a known value are
+    removed: missing or "Unknown" labels, and text that is not a number ("60-69"). So are cells of classes that fewer
+    than two donors have, and test cells of classes that no training donor has. Then each donor keeps at most
+    ``max_cells / donors`` cells, where ``donors`` counts the training or the test donors; for columns in `limit_first`
+    before cells without a known label and of rare classes are removed. A column has no probe if its training or test
+    donors have fewer than two values left.
     """
     split = split_donors(table, config)
     notes = list(split.notes)
@@ -138,36 +140,60 @@ def probe_values(table: CellTable, column: str, kind: Kind) -> tuple[np.ndarray,
     return numbers, np.isfinite(numbers)
 
 
-def kept_cells(table: CellTable, config: CellsConfig) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
-    """Return the cells that `exclude` and `only` leave for the probes, and notes on how many each rule omits.
+def target_of(rule: str, table: CellTable, config: CellsConfig) -> tuple[str | None, str]:
+    """Return the probe of a rule of `exclude` or `only`, or None for all of them, and its column of obs."""
+    name = rule.partition("=")[0]
+    if name not in table.obs:  # names of columns may have colons
+        for probe in (*config.data.labels, *config.data.regress):
+            if name.startswith(f"{probe}:"):
+                return probe, name.removeprefix(f"{probe}:")
+    return None, name
+
+
+def kept_cells(
+    table: CellTable, config: CellsConfig, probe: str | None = None
+) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
+    """Return the cells that `exclude` and `only` leave for all probes or for one, and notes on how many a rule omits.
 
     If `only` has several values of a column, a cell needs one of them; if it has several columns, a cell needs each.
 
     Raises
     ------
     UserError
-        For an unknown column, a value that no cell has, or if no cell is left.
+        For an unknown column or probe, a value that no cell has, or if no cell is left.
     """
+    probes = (*config.data.labels, *config.data.regress)
 
-    def cells_with(entry: str, field: str) -> Bool[np.ndarray, " cells"]:
-        column, _, value = entry.partition("=")
-        values = column_of(table, column).astype(str).to_numpy().astype(str)
-        if value not in values:
-            hint = nearest(value, np.unique(values).tolist())
-            raise UserError(f"{table.name}: no cell has {entry} ({field}): {hint}")
-        return np.asarray(values == value)
+    def rules(field: Literal["exclude", "only"]) -> list[tuple[str, str, Bool[np.ndarray, " cells"]]]:
+        found = []
+        for rule in getattr(config.data, field):
+            of, column = target_of(rule, table, config)
+            if of != probe:
+                continue
+            if of is None and column not in table.obs and ":" in column:
+                hint = nearest(column.partition(":")[0], probes)
+                raise UserError(f"{table.name}: {field} {rule}: no probe or column of obs has this name: {hint}")
+            value = rule.partition("=")[2]
+            values = column_of(table, column).astype(str).to_numpy().astype(str)
+            if value not in values:
+                hint = nearest(value, np.unique(values).tolist())
+                raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {hint}")
+            found.append((column, f"{column}={value}", np.asarray(values == value)))
+        return found
 
-    omitted = {f"with {entry}": cells_with(entry, "exclude") for entry in config.data.exclude}
-    for column in dict.fromkeys(entry.partition("=")[0] for entry in config.data.only):
-        wanted = [entry for entry in config.data.only if entry.partition("=")[0] == column]
-        some = np.logical_or.reduce([cells_with(entry, "only") for entry in wanted])
-        omitted[f"without {' or '.join(wanted)}"] = ~some
+    omitted = {f"with {words}": cells for _, words, cells in rules("exclude")}
+    only = rules("only")
+    for column in dict.fromkeys(column for column, _, _ in only):
+        wanted = {words: cells for other, words, cells in only if other == column}
+        omitted[f"without {' or '.join(wanted)}"] = ~np.logical_or.reduce([*wanted.values()])
+    whose = f"the probe of {probe}" if probe else "the probes"
     kept, notes = np.ones(len(table.obs), dtype=bool), []
     for why, cells in omitted.items():
-        notes.append(f"{cells_in_words(int((kept & cells).sum()))} {why} omitted from the probes")
+        number = cells_in_words(int((kept & cells).sum()))
+        notes.append(f"{number} {why} omitted from {whose}")
         kept &= ~cells
     if not kept.any():
-        raise UserError("exclude and only leave no cell for the probes: remove a rule")
+        raise UserError(f"exclude and only leave no cell for {whose}: remove a rule")
     return kept, tuple(notes)
 
 
@@ -194,7 +220,9 @@ def _choose_probe_cells(
     table: CellTable, config: CellsConfig, split: DonorSplit, column: str, kind: Kind, notes: list[str]
 ) -> ProbeCells | None:
     values, known = probe_values(table, column, kind)
-    kept = split.codes >= 0
+    own, omitted = kept_cells(table, config, column)
+    notes += omitted
+    allowed = kept = own & (split.codes >= 0)
     if (kept & ~known).any():
         lack = "known label" if kind == "label" else "number"
         notes.append(f"{column}: {cells_in_words(int((kept & ~known).sum()))} with no {lack} removed")
@@ -211,10 +239,12 @@ def _choose_probe_cells(
     on_test = split.test[split.codes]  # code -1 is not kept
     key = Key.root(config.seed).fold("donor cells")
     most = int(dict(entry.split("=", 1) for entry in config.data.max_cells).get(column, _MAX_CELLS))
+    limited = allowed if column in config.data.limit_first else kept
     train, test = (
         limit_cells(rows, split.codes[rows], most, key.fold(side))
-        for side, rows in (("train", np.flatnonzero(kept & ~on_test)), ("test", np.flatnonzero(kept & on_test)))
+        for side, rows in (("train", np.flatnonzero(limited & ~on_test)), ("test", np.flatnonzero(limited & on_test)))
     )
+    train, test = train[kept[train]], test[kept[test]]
     if kind == "label":
         learned = np.isin(values[test], np.unique(values[train]))
         if not learned.all():

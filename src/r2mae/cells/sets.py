@@ -21,9 +21,10 @@ def _portal(name: str, title: str, file: str, collection: str) -> PublicSet:
     )
 
 
-# On SEA-AD the paper's λ is 1/150,000, so that ρ = 0.5 − 0.5·t·λ is 0.1 at step 120,000. The paper's run (50 epochs of
-# 90 % of 1,378,211 cells, batch 400) has 155,049 steps, the last of which has number 155,048. On HLCA (λ = 1/300,000,
-# 243,122 steps) the ratio falls until the end of the run.
+# The paper's ρ_t = 0.5 − 0.5·t·λ is 0.1 at step 240,000 on HLCA (λ = 1/300,000), and at step 120,000 on SEA-AD
+# (λ = 1/150,000). The paper's runs (50 epochs of 90 % of 2,161,082 or 1,378,211 cells, batch 400) have 243,122 and
+# 155,049 steps, the last of which have the numbers 243,121 and 155,048.
+HLCA_DYNAMIC_END = 240_000 / 243_121
 SEA_AD_DYNAMIC_END = 120_000 / 155_048
 
 # fmt: off
@@ -74,6 +75,7 @@ SET_DEFAULTS: dict[str, dict[str, Any]] = {
         "donor_key": "donor_id",
         "labels": ("ann_finest_level", "disease"),
         "regress": ("age_or_mean_of_age_range",),
+        "limit_first": ("ann_finest_level",),
         "n_top_genes": 5000,
         "min_genes": 20,
     },
