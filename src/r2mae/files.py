@@ -6,6 +6,7 @@
 import json
 import math
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -14,9 +15,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 
 UNFINISHED = ".tmp"  # suffix of files that are still being written
+_DECIMAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+
+
+def decimal(text: str) -> float | None:
+    """Return a number of a file, None for what formats do not call one (Python reads ``1_2`` and full-width digits)."""
+    return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+def warn_if_cut(path: object, line: int) -> None:
+    """Log that the last line of a table has no end: a file without one may be whole, or cut within a field."""
+    warn_once(
+        f"{path}, line {line:,}: the file ends within this line, which is used: if the file was cut, fetch it again"
+    )
 
 
 def walk_real_folders(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:

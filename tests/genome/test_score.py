@@ -143,6 +143,24 @@ def test_mistakes_cost_one_line_and_leave_nothing(
     assert [path.name for path in table.parent.iterdir()] == ["in.tsv"]
 
 
+def test_contigs_by_other_names(
+    run: Path, table: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["score-variants", str(run), str(table), "-o", str(table.with_name("out.tsv"))]
+    assert main(words) == 0
+    scored = pd.read_csv(table.with_name("out.tsv"), sep="\t")
+    given = pd.read_csv(table, sep="\t")
+    for name, more in {"1": [], "NC_000001.11": [], "mine": ["--rename", "mine=chr1"]}.items():
+        given.assign(chrom=given.chrom.replace("chr1", name)).to_csv(table, sep="\t", index=False)
+        assert main([*words, *more]) == 0
+        assert f"{name} is chr1" in caplog.text
+        found = pd.read_csv(table.with_name("out.tsv"), sep="\t")
+        assert found.score.equals(scored.score)
+        assert found.score_reason.equals(scored.score_reason)
+    assert main(words) == 2
+    assert "names chr7, mine, and the store has the contigs chr1" in capsys.readouterr().err
+
+
 def test_a_folder_that_is_no_run(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score-variants", str(table.parent), str(table), "-o", "x.tsv"]) == 2
     assert "is not a run folder" in capsys.readouterr().err

@@ -13,7 +13,10 @@ from r2mae.training.models import Layers, ModelSettings
 
 MOST_WINDOWS = 2000
 """Default of the most held-out windows that a model is measured on."""
-NO_VARIANTS: Mapping[str, Any] = {**dict.fromkeys(("variants", "label", "positive", "classes")), "contrasts": ()}
+NO_VARIANTS: Mapping[str, Any] = {
+    **dict.fromkeys(("variants", "label", "positive", "classes")),
+    **dict.fromkeys(("contrasts", "rename"), ()),
+}
 """The fields of a measurement on variants, and their values where there are none."""
 NO_SPECIES = "none"
 """The value of `species` for no aligned species: a single sequence."""
@@ -195,14 +198,17 @@ class GenomeEvaluationConfig(EvaluationConfig):
         A file of variants (VCF, .tsv, .csv) on which finished models are measured, too.
     label : str, optional
         The column of this file (of a VCF also a key of INFO) that scores are compared with. Two values: the area under
-        the ROC curve and the precision-recall curve. Other numbers: Spearman's correlation.
+        the ROC curve and the precision-recall curve. More numbers: Spearman's correlation.
     positive : str, optional
-        The value of the label that marks harmful variants, which low scores find; by default 1, or true.
+        The value of the label that marks harmful variants, which low scores find; by default the higher of two numbers,
+        or true, yes or pathogenic.
     classes : str, optional
         A column whose values divide the variants into classes that are measured one by one, too.
     contrasts : list of str
         Pairs of these classes, HARMFUL/OTHER such as stop_gained/synonymous: how well low scores discriminate
         the variants of one from those of the other, as the area under the ROC curve, whatever the label.
+    rename : list of str
+        Names of contigs: OLD=NEW, that of the file and the store's, or files of two such columns.
     eval_windows : int
         Most held-out windows on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
         less time and give less precise scores; below 500 each is masked several times.
@@ -213,6 +219,7 @@ class GenomeEvaluationConfig(EvaluationConfig):
     positive: str | None = None
     classes: str | None = None
     contrasts: tuple[str, ...] = ()
+    rename: tuple[str, ...] = ()
     eval_windows: Size = MOST_WINDOWS
 
     def __post_init__(self) -> None:

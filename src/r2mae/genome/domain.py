@@ -61,6 +61,8 @@ class ScoreVariants:
         The file to write, of the same format.
     column : str
         Name of the scores; that of the reasons ends in _reason.
+    rename : list of str
+        Names of contigs: OLD=NEW, that of the file and the store's, or files of two such columns.
     data : str, optional
         Another store than the run's.
     device : str
@@ -75,6 +77,7 @@ class ScoreVariants:
     variants: str = argument()
     output: str = option(short="-o", metavar="OUT")
     column: str = "score"
+    rename: tuple[str, ...] = ()
     data: str | None = None
     device: str = option("auto", words=DEVICES)
 
@@ -146,6 +149,8 @@ class Track:
         Folder of the store, and the file of values.
     name : str
         Name of the track; an existing one is replaced.
+    rename : list of str
+        Names of contigs: OLD=NEW, that of the file and the store's, or files of two such columns.
 
     Examples
     --------
@@ -155,6 +160,7 @@ class Track:
     store: str = argument()
     file: str = argument()
     name: str = option()
+    rename: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

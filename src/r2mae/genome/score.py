@@ -6,7 +6,7 @@ Every alternative of a site shares one prediction.
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,7 @@ from r2mae.files import check_output_is_not_source, exclusive, read_json, write_
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.contigs import RENAME, Contigs, read_renamed
 from r2mae.genome.store.tokens import MASK, reverse_complement
 from r2mae.genome.variants.files import (
     REASONS,
@@ -118,14 +119,15 @@ def score_variants(
     *,
     data: str | None = None,
     column: str = "score",
+    rename: Sequence[str] = (),
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
     """Score a file of variants; memory does not grow with it, but for Parquet.
 
-    The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
-    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes. If another process
-    writes this output, a UserError is raised.
+    The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in
+    a hidden folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes. If
+    another process writes this output, a UserError is raised.
 
     For parameters see :class:`r2mae.genome.domain.ScoreVariants`; `progress` is called with the number of rows done and
     the total. Returns the number of variants for each of :data:`r2mae.genome.variants.files.REASONS`; those of "" have
@@ -136,15 +138,22 @@ def score_variants(
     check_output(output, source.kind)
     check_output_is_not_source(output, path)
     source.check_column(column)
+    renamed = read_renamed(rename)
     store, logs, plan = _open_run(run, data, device)
-    total = sum(len(block.rows) for block in source.blocks(BLOCK))
-    plan |= {"variants": fingerprint(path), "block": BLOCK}
+    contigs, total = Contigs(store.layout, renamed), 0
+    for block in source.blocks(BLOCK):
+        source.check_rows(block, column)
+        for contig in {contig for contig, *_ in block.alleles}:
+            contigs.number(contig)
+        total += len(block.rows)
+    contigs.report(path, hint=RENAME)
+    plan |= {"variants": fingerprint(path), "block": BLOCK, "renamed": renamed}
     counts = np.zeros(len(REASONS), np.int64)
 
     def scored(saved: IO[bytes]) -> Iterator[Scored]:
         rows = 0
         for block in source.blocks(BLOCK):
-            found, place, size = substitutions(block.alleles, store), saved.tell(), 4 * len(block.alleles)
+            found, place, size = substitutions(block.alleles, store, contigs), saved.tell(), 4 * len(block.alleles)
             finished = saved.read(size)
             if len(finished) < size:
                 finished = scores_of(found, logs).tobytes()

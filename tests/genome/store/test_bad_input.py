@@ -80,7 +80,7 @@ ROWS = ">ref\nAC\nGT\n>x\nAAAA\n"
 BESIDE = {
     "another base": (TWO_BLOCKS, "reference", ">chr1\nACGTC\nTTTTT\n", "in, line 7: the reference has C at chr1:6"),
     "another length": (TWO_BLOCKS, "reference", ">chr1\nACGTC\n", "has 5 positions, and 10 in the alignment"),
-    "another contig": (TWO_BLOCKS, "reference", ">1\nACGTC\n", "has no contig 'chr1', which the alignment has"),
+    "another contig": (TWO_BLOCKS, "reference", ">7\nACGTC\n", "has no contig 'chr1', which the alignment has"),
     "a contig twice": (
         TWO_BLOCKS,
         "reference",

@@ -65,7 +65,7 @@ def test_bed(tmp_path: Path) -> None:
         (f"chr1 1 2\nchr1 {'9' * 5000} 5\n", "line 2: a line of BED"),
         ("chr1 1 41\n", "line 1: 1 to 41 does not fit chr1, which has 40 positions"),
         ("chr1 9 3\n", "line 1: 9 to 3 does not fit"),
-        ("1 0 3\nX 0 3\n", "names 1, X, and the store has the contigs chr1, chr2:a: give the contigs the same names"),
+        ("7 0 3\nX 0 3\n", "names 7, X, and the store has the contigs chr1, chr2:a: give the contigs the same names"),
         ("", "has no intervals"),
         ("chr1 1 2\0\n", "line 1: holds a NUL byte"),
     ],

@@ -61,11 +61,12 @@ def test_a_track_is_replaced_and_verified(store: AlignmentStore, tmp_path: Path)
         ("chr1 0 5\n", "line 1: a line of bedGraph is contig, start, end and value"),
         (f"chr1 0 5 1\nchr1 5 {'9' * 5000} 1\n", "line 2: a line of bedGraph is contig, start, end and value"),
         ("chr1 0 5 1\nchr1 5 6 high\n", "line 2: the value must be a number, not 'high'"),
+        ("chr1 0 5 1_0\n", "line 1: the value must be a number, not '1_0'"),
         ("chr1 0 5 inf\n", "line 1: the value must be a number, not 'inf'"),
         ("chr1 0 11 1\n", "line 1: 0 to 11 does not fit chr1, which has 10 positions"),
         ("chr1 0 5 1\nchr1 4 6 2\n", "line 2: overlaps an earlier interval at chr1:5"),
         ("chr1 0 5 70000\n", "line 1: 70000 is larger than 65,504: scale the values"),
-        ("1 0 5 1\n", "names 1, and the store has the contigs chr1, chr2"),
+        ("7 0 5 1\n", "names 7, and the store has the contigs chr1, chr2"),
         ("", "has no intervals"),
     ],
 )

@@ -200,12 +200,51 @@ def test_runs_are_measured_on_variants_and_again_on_others(
     assert "did you mean 'phylo'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("harmful", "other", "fields"),
+    [
+        ("1", "-1", {}),
+        ("+1", "-1", {}),
+        ("2", "1", {}),
+        ("1e-1", "0.01", {}),
+        ("1", "0", {}),
+        ("TRUE", "False", {}),
+        ("Pathogenic", "benign", {}),
+        ("P", "B", {"positive": "P"}),
+        ("1", "2", {"positive": "1"}),
+    ],
+)
+def test_two_values_are_two_values(file: Path, harmful: str, other: str, fields: dict[str, Any]) -> None:
+    table = pd.read_csv(file, sep="\t")
+    expected = table.harmful[table.harmful.notna()]
+    table["label"] = table.harmful.map({1.0: harmful, 0.0: other})
+    table.to_csv(file, sep="\t", index=False)
+    read = read_labelled(GenomeEvaluationConfig(**settings(file, label="label", **fields)))
+    assert read.binary
+    assert read.labels.tolist() == expected.tolist()
+
+
+def test_more_numbers_than_two_are_numbers(file: Path) -> None:
+    table = pd.read_csv(file, sep="\t")
+    table["label"] = ["-1", "0", "1", "inf", ""] * 80
+    table.to_csv(file, sep="\t", index=False)
+    read = read_labelled(GenomeEvaluationConfig(**settings(file, label="label")))
+    assert not read.binary
+    assert read.labels.tolist() == [-1, 0, 1] * 80
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no label": ({"label": None}, "need the column"),
     "no such column": ({"label": "fitnes"}, "did you mean 'fitness'"),
     "words": ({"label": "kind"}, "--positive VALUE"),
+    "two words": (
+        {"variants": "two.tsv"},
+        "two values, B and P, and which of them is harmful is unknown.*--positive P",
+    ),
+    "words and numbers": ({"variants": "mixed.tsv"}, "has two values, 7 and true, and which"),
+    "the same number": ({"variants": "same.tsv"}, "one value only, 1, 1.0"),
     "no such value": ({"label": "kind", "positive": "misense"}, "did you mean 'missense'"),
-    "one value": ({"label": "chrom", "positive": "chr1", "variants": "one.tsv"}, "one value alone"),
+    "one value": ({"label": "chrom", "positive": "chr1", "variants": "one.tsv"}, "one value only"),
     "no rows": ({"variants": "none.tsv"}, "has no variants"),
     "no such class": ({"classes": "gene"}, "has no column 'gene'"),
     "no such file": ({"variants": "x.tsv"}, "no such file"),
@@ -219,6 +258,9 @@ def test_mistakes_are_found_before_anything_is_trained(
     fields, told = BAD[case]
     monkeypatch.chdir(file.parent)
     Path("one.tsv").write_text("chrom\tpos\tref\talt\nchr1\t1\tA\tC\n")
+    head = "chrom\tpos\tref\talt\tfitness\n"
+    for name, labels in {"two": "PB", "mixed": ("true", "7"), "same": ("1", "1.0")}.items():
+        Path(f"{name}.tsv").write_text(head + "".join(f"chr1\t{n}\tA\tC\t{one}\n" for n, one in enumerate(labels, 1)))
     Path("none.tsv").write_text("chrom\tpos\tref\talt\tfitness\n")
     with pytest.raises(UserError, match=told):
         DOMAIN.check(config(store, **settings(file, **fields)))
@@ -233,7 +275,7 @@ def test_settings_without_variants_and_other_stores(store: AlignmentStore, file:
     there, data = DOMAIN.load_other_data(made, str(other.folder), load_data(made).architecture)
     assert there.evaluation.variants is None
     unknown, _ = data_of(store, **settings(tmp_path / "c.tsv"))
-    with pytest.raises(UserError, match="none of the variants can be scored with this store \\(the store has no such"):
+    with pytest.raises(UserError, match="names chrX, and the store has the contigs chr1: name others with --rename"):
         baseline_scores(unknown, "alignment", data, curve=False)
 
 

@@ -1,6 +1,7 @@
 """Rows of variants: read, compared with a store, and written again."""
 
 import gzip
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,19 @@ BAD = {
     "columns": ("a.tsv", TABLE + "chr1\t5\tA\n", "line 3: has 3 columns divided by tabs, and the header 4"),
     "tabs alone": ("a.tsv", TABLE + "\t\t\t\n", "line 3: '' is no position"),
     "spaces alone": ("a.csv", TABLE.replace("\t", ",") + " \n", "line 3: has 1 columns divided by commas"),
+    **{
+        f"a position {shown!r} of {name}": (
+            name,
+            before + f"chr1{end}{shown}{after}",
+            f"{re.escape(repr(shown))} is no position",
+        )
+        for shown in ("1_2", "+12", " 12", "12 ", "\uff11\uff12", "-5", "")
+        for name, before, end, after in (
+            ("a.vcf", HEADER, "\t", "\t.\tA\tC\t.\t.\t.\tGT\t0\n"),
+            ("a.tsv", TABLE, "\t", "\tA\tC\n"),
+            ("a.csv", "chrom,pos,ref,alt\n", ",", ",A,C\n"),
+        )
+    },
     "no position of a table": ("a.csv", "pos,chrom,ref,alt\n1.5,1,A,C\n", "line 2: '1.5' is no position"),
     "an open quote": ("a.csv", TABLE.replace("\t", ",") + '"chr1,5,A,C\n', "line 3: unexpected end of data"),
     "no names in a gap": ("a.tsv", "\n \n", "no line that names columns"),
@@ -277,6 +291,26 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'AF' already"):
         open_variants(tmp_path / "a.vcf").check_column("AF")
     open_variants(tmp_path / "a.vcf").check_column("score")
+
+
+@pytest.mark.parametrize("key", ["score", "score_reason"])
+def test_an_undeclared_key_of_info_is_a_name_that_is_taken(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "a.vcf"
+    path.write_text(HEADER + f"chr1\t5\tscore\tA\tC\t.\t.\tX=score;{key}=3\tGT\t0\n")
+    source = open_variants(path)
+    (block,) = source.blocks(9)
+    source.check_rows(block, "X_score")
+    source.check_rows(block, "S")
+    with pytest.raises(UserError, match=f"'{key}' already: name the new column otherwise"):
+        source.check_rows(block, "score")
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_table_without_a_last_line_end(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / name
+    path.write_text(("chrom\tpos\tref\talt\nchr1\t5\tA\tC").replace("\t", "," if name == "a.csv" else "\t"))
+    assert [allele for block in open_variants(path).blocks(9) for allele in block.alleles] == [("chr1", 5, "A", "C")]
+    assert f"{name}, line 2: the file ends within this line" in caplog.text
 
 
 def test_keys_of_info_are_columns(tmp_path: Path) -> None:

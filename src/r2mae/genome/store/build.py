@@ -261,9 +261,9 @@ def info(store: str, verify: bool = False) -> None:
         print("all checksums match")
 
 
-def track(store: str, file: str, name: str) -> None:
+def track(store: str, file: str, name: str, rename: Sequence[str] = ()) -> None:
     """Add values for each position."""
-    add_track(AlignmentStore(store), file, name)
+    add_track(AlignmentStore(store), file, name, rename=rename)
     print(f"{store}: track {name}")
 
 

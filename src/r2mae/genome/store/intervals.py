@@ -1,7 +1,7 @@
 """Sets of positions: BED files, regions as people type them, and the windows of a set."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int64
 from r2mae.cores import refuse_beyond_memory
 from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore, Layout
+from r2mae.genome.store.contigs import RENAME, Contigs
 from r2mae.genome.store.sources import integer, name_of, table_lines
 from r2mae.genome.store.tokens import TOKEN, UNKNOWN
 
@@ -93,14 +94,15 @@ class Intervals:
         return self.within(other, False)
 
 
-def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterator[tuple[str, int, int, int, bytes]]:
+def interval_lines(
+    path: Path, layout: Layout, renamed: Mapping[str, str] | None = None, *, value: bool = False
+) -> Iterator[tuple[str, int, int, int, bytes]]:
     """Yield file and line (for errors), contig, start, end, and the last column of each line of a BED or bedGraph.
 
     Lines of contigs that the store lacks are omitted; a file without any others is refused, as is a wrong line. With
     `value` a line has exactly one more column, as in bedGraph; of a BED, columns after the third are ignored.
     """
-    others: set[str] = set()
-    none = True
+    contigs, is_empty = Contigs(layout, renamed), True
     for number, line in table_lines(path):
         where, fields = f"{path}, line {number:,}", line.split()
         is_row = len(fields) == 4 if value else len(fields) >= 3
@@ -109,33 +111,32 @@ def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterat
             form = "bedGraph is contig, start, end and value" if value else "BED is contig, start and end"
             raise UserError(f"{where}: a line of {form}, the positions as whole numbers")
         contig = name_of(fields[0])
-        place = layout.numbers.get(contig)
-        if place is None:
-            others.add(contig)
+        place, is_empty = contigs.number(contig), False
+        if place < 0:
             continue
         if start > end or end > layout.lengths[place]:
             raise UserError(
                 f"{where}: {start:,} to {end:,} does not fit {contig}, which has {layout.lengths[place]:,} positions"
             )
-        none = False
         yield where, place, start, end, fields[-1]
-    if none:
-        raise UserError(f"{path}: {nothing_of(others, layout)}")
+    if is_empty:
+        raise UserError(f"{path}: has no intervals")
+    contigs.report(path, hint=RENAME if renamed is not None else "give the contigs the same names")
 
 
 def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
     """Read regions as people type them: ``chr1``, ``chr1:1,001-2,000`` (counted from 1, both ends in), or a BED."""
-    found: list[tuple[int, int, int]] = []
+    contigs, found = Contigs(layout), list[tuple[int, int, int]]()
     for region in regions:
         match = _REGION.fullmatch(region)
         if region not in layout.numbers and Path(region).expanduser().is_file():
             lines = interval_lines(Path(region).expanduser(), layout)
             found += [(contig, start, end) for _, contig, start, end, _ in lines]
-        elif region in layout.numbers or match is None:
-            number = layout.number(region)
+        elif match is None or region in layout.numbers:
+            number = contigs.require(region)
             found.append((number, 0, layout.lengths[number]))
         else:
-            number = layout.number(match["contig"])
+            number = contigs.require(match["contig"])
             first, last = (int(match[end].replace(",", "") or 0) for end in ("first", "last"))
             if not 1 <= first <= last <= layout.lengths[number]:
                 raise UserError(
@@ -143,17 +144,8 @@ def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
                     "region goes from a lower to a higher one"
                 )
             found.append((number, first - 1, last))
+    contigs.report("regions")
     return Intervals.of(found)
-
-
-def nothing_of(others: Iterable[str], layout: Layout) -> str:
-    """Say that a file has none of the store's contigs."""
-    theirs = f"names {_some(sorted(others))}" if others else "has no intervals"
-    return f"{theirs}, and the store has the contigs {_some(layout.contigs)}: give the contigs the same names"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
 def window_starts(

@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.genome.store.alignment import Layout
+from r2mae.genome.store.contigs import Contigs
 from r2mae.genome.store.sources import DIGITS, allocate, integer, name_of, read_lines, shown
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, TOKEN, UNKNOWN, complement
 
@@ -328,11 +329,16 @@ def read_reference(path: Path, layout: Layout, out: Path) -> UInt8[np.ndarray, "
     """Return the tokens of the layout's contigs, of the reference's own FASTA, mapped from the file `out`."""
     if kind_of(path) != "fasta":
         raise UserError(f"{path}: --reference takes a FASTA file")
-    found, names = allocate(out, np.uint8, layout.positions), list[str]()
+    found, contigs = allocate(out, np.uint8, layout.positions), Contigs(layout)
+    names, given = list[str](), set[int]()
     for line, name, tokens in read_fasta(path):
+        number = contigs.number(name)
+        if number in given:
+            raise UserError(f"{path}, line {line:,}: {name} is {layout.contigs[number]}, which came before: leave one")
         names.append(name)
-        if (number := layout.numbers.get(name)) is None:
+        if number < 0:
             continue
+        given.add(number)
         if GAP in tokens:
             raise UserError(f"{path}, line {line:,}: {name} holds a gap: a reference has none")
         if len(tokens) != (length := layout.lengths[number]):
@@ -340,7 +346,8 @@ def read_reference(path: Path, layout: Layout, out: Path) -> UInt8[np.ndarray, "
                 f"{path}: {name} has {len(tokens):,} positions, and {length:,} in the alignment: same assembly?"
             )
         found[layout.offsets[number] : layout.offsets[number + 1]] = np.frombuffer(tokens, np.uint8)
-    for name in layout.contigs:
-        if name not in names:
+    for number, name in enumerate(layout.contigs):
+        if number not in given:
             raise UserError(f"{path}: has no contig {name!r}, which the alignment has: {nearest(name, names)}")
+    contigs.report(path, all_needed=False)
     return found

@@ -3,6 +3,7 @@
 import gzip
 import os
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedReader
@@ -12,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from r2mae.errors import UserError
+from r2mae.files import warn_if_cut
 
 LONGEST_LINE = 1 << 30
 """Bytes of a line, such as a chromosome in a FASTA."""
@@ -23,7 +25,7 @@ _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000"
 
 
 def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every line, with its end; gzip is recognised.
+    """Yield number and bytes of every line, with its end; gzip is recognised, and a byte-order mark omitted.
 
     `progress` is called with the fraction of the file that has been read. A UserError is raised for a file that cannot
     be read, is truncated or damaged, or has a line without end.
@@ -48,7 +50,7 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
                     raise UserError(f"{path}, line {number:,}: is longer than {LONGEST_LINE:,} bytes")
                 if progress is not None and number % _REPORTED == 1:
                     progress(min(raw.tell() / size, 1.0))
-                yield number, line
+                yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
     except EOFError:
         raise UserError(f"{path}: after line {number:,}, the file is truncated: fetch it again") from None
     except (OSError, zlib.error) as error:
@@ -63,6 +65,8 @@ def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     for number, line in read_lines(path):
         if b"\0" in line:
             raise UserError(f"{path}, line {number:,}: holds a NUL byte: a binary file is no table")
+        if line[-1:] != b"\n":
+            warn_if_cut(path, number)
         bare = line.strip()
         if bare and not bare.startswith(b"#") and bare.split(None, 1)[0] not in (b"track", b"browser"):
             yield number, bare

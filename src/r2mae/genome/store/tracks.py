@@ -1,16 +1,19 @@
 """Values for every position of a store, such as conservation, from bedGraph or bigWig."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from math import isinf
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from r2mae.errors import UserError, reading
-from r2mae.files import atomic_path, exclusive, write_json
+from r2mae.files import atomic_path, decimal, exclusive, write_json
 from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
-from r2mae.genome.store.intervals import interval_lines, nothing_of
-from r2mae.genome.store.sources import allocate, shown
+from r2mae.genome.store.contigs import RENAME, Contigs, read_renamed
+from r2mae.genome.store.intervals import interval_lines
+from r2mae.genome.store.sources import allocate, name_of, shown
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
@@ -19,10 +22,11 @@ Piece = tuple[str, int, int, int, Any]
 """Where values come from (for errors), contig, start, end, and the values."""
 
 
-def add_track(store: AlignmentStore, source: str | Path, name: str) -> None:
+def add_track(store: AlignmentStore, source: str | Path, name: str, *, rename: Sequence[str] = ()) -> None:
     """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store, as float16: three digits of up to 65,504.
 
-    Intervals must not overlap; those of contigs that the store lacks are omitted. A name has letters, digits, ``_`` and
+    Intervals must not overlap; those of contigs that the store lacks are omitted. `rename` has
+    names of contigs, OLD=NEW, and files of two columns. A name has letters, digits, ``_`` and
     ``-``; an existing track of the name is replaced.
     """
     if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
@@ -32,7 +36,8 @@ def add_track(store: AlignmentStore, source: str | Path, name: str) -> None:
         raise UserError(f"{path}: there is no such file")
     with path.open("rb") as file:
         is_bigwig = file.read(4) in _BIGWIG
-    found = _bigwig(path, store.layout) if is_bigwig else _bedgraph(path, store.layout)
+    read, renamed = _bigwig if is_bigwig else _bedgraph, read_renamed(rename)
+    found = read(path, store.layout, renamed)
     target = store.folder / TRACKS / f"{name}.npy"
     with exclusive(target):
         with atomic_path(target) as place:
@@ -59,29 +64,27 @@ def _write(place: Path, layout: Layout, pieces: Iterator[Piece]) -> None:
         part[:] = found
 
 
-def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
-    for where, contig, start, end, text in interval_lines(path, layout, value=True):
-        try:
-            value = np.float64(text)
-        except ValueError:
-            value = np.float64("inf")
-        if np.isinf(value):
+def _bedgraph(path: Path, layout: Layout, renamed: Mapping[str, str]) -> Iterator[Piece]:
+    for where, contig, start, end, text in interval_lines(path, layout, renamed, value=True):
+        value = decimal(name_of(text))
+        if value is None or isinf(value):
             raise UserError(f"{where}: the value must be a number, not {shown(text)}")
         yield where, contig, start, end, value
 
 
-def _bigwig(path: Path, layout: Layout) -> Iterator[Piece]:
+def _bigwig(path: Path, layout: Layout, renamed: Mapping[str, str]) -> Iterator[Piece]:
     """Read the contigs of the layout from a bigWig."""
     with reading(path, "fetch it again, or convert it with bigWigToBedGraph"):
         import pyBigWig  # type: ignore[import-not-found, unused-ignore]
 
         opened = pyBigWig.open(str(path))
         lengths = dict(opened.chroms())
-        shared = [name for name in layout.contigs if name in lengths]
-        if not shared:
-            raise UserError(f"{path}: {nothing_of(lengths, layout)}")
-        for name in shared:
-            number = layout.number(name)
+        contigs = Contigs(layout, renamed)
+        numbers = {name: contigs.number(name) for name in lengths}
+        contigs.report(path, hint=RENAME)
+        for name, number in sorted(numbers.items(), key=itemgetter(1)):
+            if number < 0:
+                continue
             length = layout.lengths[number]
             if lengths[name] != length:
                 raise UserError(

@@ -18,10 +18,11 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from r2mae.errors import UserError, nearest, reading
-from r2mae.files import atomic_path
+from r2mae.files import atomic_path, warn_if_cut
 from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.contigs import Contigs
 from r2mae.genome.store.intervals import POSITION, SHIFT
-from r2mae.genome.store.sources import name_of, read_lines
+from r2mae.genome.store.sources import integer, name_of, read_lines
 from r2mae.genome.store.tokens import GAP
 
 REASONS = {
@@ -161,14 +162,15 @@ class Variants:
         is_header = True
         for number, line in read_lines(self.path):
             text = name_of(line).rstrip("\r\n")
-            if is_header and (text := text.removeprefix("\ufeff")).startswith("##"):
+            if is_header and text.startswith("##"):
                 self.header.append(text)
             elif text.strip() or (text and not is_header):  # a row of tabs alone is a wrong row
                 is_header = False
-                if self.kind == "vcf" and line[-1:] != b"\n":
-                    raise UserError(
-                        f"{self.path}, line {number:,}: the file ends within this line: fetch it again, or end the line"
-                    )
+                if line[-1:] != b"\n":
+                    if self.kind == "vcf":
+                        end = "the file ends within this line: fetch it again, or end the line"
+                        raise UserError(f"{self.path}, line {number:,}: {end}")
+                    warn_if_cut(self.path, number)
                 yield number, text
 
     def _fields(self, text: str, line: int = 0) -> list[str]:
@@ -193,10 +195,9 @@ class Variants:
                         f"{'commas' if self.kind == 'csv' else 'tabs'}, and the header {len(self.columns)}"
                     )
                 contig, position, ref, alts = [fields[place] for place in self.places]
-                try:
-                    whole = int(position)
-                except ValueError:
-                    raise UserError(f"{self.path}, line {line:,}: {position[:40]!r} is no position") from None
+                whole = integer(position.encode("utf-8", "surrogateescape"))
+                if whole is None:
+                    raise UserError(f"{self.path}, line {line:,}: {position[:40]!r} is no position")
                 for alt in alts.split(",") if self.kind == "vcf" else (alts,):
                     block.owners.append(owner)
                     block.alleles.append((contig, whole, ref, alt))
@@ -244,8 +245,19 @@ class Variants:
         """Refuse a name for the scores that is not one, or that the rows have already."""
         if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
             raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
+        self._refuse_used(column, self.names)
+
+    def check_rows(self, block: Block, column: str) -> None:
+        """Refuse a name for the scores that rows of a VCF have in INFO, declared or not."""
+        for row in block.rows if self.kind == "vcf" else ():
+            if column in row:
+                self._refuse_used(
+                    column, [entry.partition("=")[0] for entry in row.split("\t", _INFO + 1)[_INFO].split(";")]
+                )
+
+    def _refuse_used(self, column: str, used: Sequence[str]) -> None:
         for name in (column, column + REASON):
-            if name in self.names:
+            if name in used:
                 raise UserError(f"the variants have {name!r} already: name the new column otherwise, --column NAME")
 
     def _place(self, column: str) -> int:
@@ -341,13 +353,14 @@ class Substitutions:
         return found
 
 
-def substitutions(alleles: Sequence[Allele], store: AlignmentStore) -> Substitutions:
-    """Compare alternatives with a store.
+def substitutions(alleles: Sequence[Allele], store: AlignmentStore, known: Contigs | None = None) -> Substitutions:
+    """Compare alternatives with a store, whose contigs are `known` by their names and synonyms.
 
     Lower-case alleles are what upper-case ones are. Longer alleles of equal length that differ in one base are a
-    substitution of that base. A contig is also found with or without "chr" before its name.
+    substitution of that base.
     """
-    contigs = _contig_numbers([contig for contig, *_ in alleles], store)
+    known = known or Contigs(store.layout)
+    contigs: Int64[np.ndarray, " n"] = np.array([known.number(contig) for contig, *_ in alleles], np.int64)
     listed = (position - 1 if 0 < position < 1 << 40 else -1 for _, position, *_ in alleles)  # -1 is outside of any
     positions: Int64[np.ndarray, " n"] = np.fromiter(listed, np.int64, len(alleles))
     reasons = np.zeros(len(contigs), np.uint8)
@@ -370,15 +383,6 @@ def substitutions(alleles: Sequence[Allele], store: AlignmentStore) -> Substitut
     reasons[left[there != refs[left]]] = _CODES["reference_mismatch"]
     reasons[left[there >= GAP]] = _CODES["reference_unknown"]
     return Substitutions(reasons, contigs, positions, refs, alts)
-
-
-def _contig_numbers(names: Sequence[str], store: AlignmentStore) -> Int64[np.ndarray, " n"]:
-    """Return the numbers of contigs, -1 for those that the store has not."""
-    known = dict.fromkeys(names, -1)
-    for name in known:
-        other = name[3:] if name.startswith("chr") else f"chr{name}"
-        known[name] = store.layout.numbers.get(name, store.layout.numbers.get(other, -1))
-    return np.array([known[name] for name in names], np.int64)
 
 
 def _only_difference(ref: str, alt: str) -> int | None:

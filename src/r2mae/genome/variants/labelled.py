@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import isfinite
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +13,10 @@ from jaxtyping import Bool, Float64, Int64
 
 from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
+from r2mae.files import decimal
 from r2mae.genome.config import HELD_OUT, GenomeEvaluationConfig, contrast_name, sides_of
 from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.contigs import RENAME, Contigs, read_renamed
 from r2mae.genome.store.intervals import SHIFT, Intervals
 from r2mae.genome.variants.files import REASONS, SiteLogs, open_variants, scores_of, substitutions
 from r2mae.masking.keys import Key, uniforms
@@ -41,7 +45,7 @@ _RANKING = (
 )
 _CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1)),)
 _ROWS = 65_536
-_WORDS = {"1": 1.0, "true": 1.0, "yes": 1.0, "1.0": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "0.0": 0.0}
+_WORDS = {"true": 1.0, "yes": 1.0, "pathogenic": 1.0, "false": 0.0, "no": 0.0, "benign": 0.0}
 _MISSING = ("", ".", "na", "nan")
 
 
@@ -97,35 +101,44 @@ def is_large(chosen: Chosen, labels: Values, binary: bool) -> bool:
 
 
 def _labels(column: "pd.Series[str]", settings: GenomeEvaluationConfig, path: Path) -> tuple[Values, bool]:
-    """Return labels as numbers, NaN where one is missing, and whether they are two values."""
+    """Return labels as numbers, NaN where one is missing, and whether they are two values, which are then 1 and 0."""
     texts = column.str.strip().str.lower()
     texts = texts.mask(texts.isin(_MISSING))
+    written = dict(zip(texts, column.str.strip(), strict=True))  # as the file has them
     values = sorted(texts.dropna().unique())
     where = f"{path}: column {settings.label!r}"
-    known = {value: number for value, number in _WORDS.items() if value in values}
+    known = {value: _WORDS.get(value, decimal(value)) for value in values}
+    levels = sorted({number for number in known.values() if number is not None and isfinite(number)})
     if settings.positive is not None:
         positive = settings.positive.strip().lower()
         if positive not in values:
             raise UserError(f"{where} has no value {settings.positive!r}: {nearest(positive, values)}")
-        known = {value: float(value == positive) for value in values}
-    elif len(known) < len(values):
-        found = numbers(texts)
-        if not np.isfinite(found).any() or np.isnan(found[texts.notna()]).any():
+        known, levels = {value: float(value == positive) for value in values}, [0.0, 1.0][: len(values)]
+    elif None in known.values() or (not {*levels} <= {0.0, 1.0} and not known.keys().isdisjoint(_WORDS)):
+        names = [written[value] for value in values]
+        if len(names) == 2:
+            one, other = names
             raise UserError(
-                f"{where} holds {', '.join(values[:4])}, neither two values nor numbers: say which is harmful "
-                "(--positive VALUE), or name another column"
+                f"{where} has two values, {one} and {other}, and which of them is harmful is unknown: name it, "
+                f"--positive {quote(one)} or --positive {quote(other)}"
             )
-        return np.where(np.isfinite(found), found, np.nan), False
-    if len(set(known.values())) < 2:
-        raise UserError(f"{where} has one value alone, {', '.join(values) or 'none'}: it needs two")
-    return np.asarray(texts.map(known), float), True
+        raise UserError(
+            f"{where} holds {', '.join(names[:4])}, neither two values nor numbers: say which is harmful "
+            "(--positive VALUE), or name another column"
+        )
+    if len(levels) < 2:
+        raise UserError(f"{where} has one value only, {', '.join(values) or 'none'}: it needs two")
+    found = np.asarray(texts.map(known), float)
+    found[np.isinf(found)] = np.nan
+    if len(levels) > 2:
+        return found, False
+    return np.where(np.isnan(found), np.nan, found == levels[1]), True
 
 
 def numbers(texts: "pd.Series[str]") -> Values:
     """Return texts as numbers, NaN where one is none."""
-    import pandas as pd
-
-    return np.asarray(pd.to_numeric(texts, errors="coerce"), float)
+    found = (decimal(text.strip()) for text in texts)
+    return np.array([np.nan if number is None else number for number in found])
 
 
 def shape_of(settings: GenomeEvaluationConfig) -> tuple[bool, tuple[str, ...]]:
@@ -258,7 +271,9 @@ def measure_variants(
     can be scored.
     """
     read = read_labelled(settings, [predictor] if isinstance(predictor, str) else [])
-    found = substitutions(read.table[0].tolist(), store)
+    contigs = Contigs(store.layout, read_renamed(settings.rename))
+    found = substitutions(read.table[0].tolist(), store, contigs)
+    contigs.report(settings.variants, hint=RENAME)
     if found.reasons.all():
         most = list(REASONS)[int(np.bincount(found.reasons).argmax())]
         raise UserError(f"{settings.variants}: none of the variants can be scored with this store ({REASONS[most]})")

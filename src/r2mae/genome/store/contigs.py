@@ -1,0 +1,106 @@
+"""Finds contigs of a store by the names that other files have for them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from r2mae.errors import UserError, listed, unknown, warn_once
+from r2mae.genome.store.alignment import Layout
+from r2mae.genome.store.sources import name_of, table_lines
+
+RENAME = "name others with --rename OLD=NEW"
+"""What to do about names that were not found, where there is such an option."""
+
+_MOST = 3  # names in a line
+_MITOCHONDRIAL = ("m", "mt", "mito", "mtdna")
+# Human chromosomes 1 to 22, X and Y, at NCBI (NC_000001.11) and in GenBank (CM000663.2), of any assembly.
+_CHROMOSOMES = {f"{number}": f"{number}" for number in range(1, 23)} | {"23": "x", "24": "y"}
+_ACCESSIONS = (
+    {f"nc_{int(number):06}": name for number, name in _CHROMOSOMES.items()}
+    | {f"cm{662 + int(number):06}": name for number, name in _CHROMOSOMES.items()}
+    | {"nc_012920": "m", "j01415": "m"}
+)
+_SCAFFOLD = re.compile(r"(?:[^_]+_)?([a-z]+_?\d{5,})[v.](\d+)(?:_(?:random|alt|fix))?")  # chrUn_KI270302v1
+
+
+def _plain(name: str) -> str:
+    """Return what all names of a chromosome have in common, such as "m" for chrM, MT and NC_012920.1."""
+    plain = name.lower()
+    accession, _, version = plain.partition(".")
+    if accession in _ACCESSIONS and (version.isdigit() or accession == plain):
+        return _ACCESSIONS[accession]
+    plain = plain.removeprefix("chr")
+    scaffold = _SCAFFOLD.fullmatch(plain)
+    return f"{scaffold[1]}.{scaffold[2]}" if scaffold else "m" if plain in _MITOCHONDRIAL else plain
+
+
+def read_renamed(given: Iterable[str]) -> dict[str, str]:
+    """Read names of contigs and what the store calls them: texts ``OLD=NEW``, and files of two columns."""
+    renamed = dict[str, str]()
+    for text in given:
+        path, (old, _, new) = Path(text).expanduser(), text.partition("=")
+        if path.is_file():
+            for number, line in table_lines(path):
+                names = [name_of(field) for field in line.split()]
+                if len(names) != 2:
+                    raise UserError(f"{path}, line {number:,}: a line has two names, that of the file and the store's")
+                renamed[names[0]] = names[1]
+        elif old and new:
+            renamed[old] = new
+        else:
+            raise UserError(
+                f"--rename {text}: is neither OLD=NEW, a name of the file and the store's, nor a file of them"
+            )
+    return renamed
+
+
+class Contigs:
+    """The contigs of a store, as other files name them.
+
+    A name is one that `renamed` has, or that of the store, or another spelling if exactly one contig of the store fits:
+    with or without ``chr``; M or MT; accessions of human chromosomes at NCBI or in GenBank; scaffolds as UCSC spells
+    them. A UserError is raised if `renamed` names a contig that the store lacks.
+    """
+
+    def __init__(self, layout: Layout, renamed: Mapping[str, str] | None = None) -> None:
+        self._names = layout.contigs
+        self._seen = dict[str, int]()
+        self._known = layout.numbers | {old: layout.number(new) for old, new in (renamed or {}).items()}
+        self._spelt = dict[str, int]()
+        for number, plain in enumerate(map(_plain, layout.contigs)):
+            self._spelt[plain] = -1 if plain in self._spelt else number
+
+    def number(self, name: str) -> int:
+        """Return the number of a contig, -1 if the store has none of this name."""
+        found = self._seen.get(name)
+        if found is None:
+            found = self._seen[name] = self._known.get(name, self._spelt.get(_plain(name), -1))
+        return found
+
+    def require(self, name: str) -> int:
+        """Return the number of a contig, or raise a UserError."""
+        if (number := self.number(name)) < 0:
+            raise unknown("contig", name, self._names)
+        return number
+
+    def report(self, where: object, *, hint: str = "give the contigs the same names", all_needed: bool = True) -> None:
+        """Log which names were found as others, and unless only some are needed, which were not found.
+
+        Raises
+        ------
+        UserError
+            If none was found; `hint` says what to do.
+        """
+        missing = sorted(name for name, number in self._seen.items() if number < 0)
+        known = _some(self._names)
+        if self._seen and len(missing) == len(self._seen):
+            raise UserError(f"{where}: names {_some(missing)}, and the store has the contigs {known}: {hint}")
+        others = [(name, self._names[number]) for name, number in self._seen.items() if number >= 0]
+        if matched := [f"{name} is {own}" for name, own in others if name != own]:
+            warn_once(f"{where}: contigs have other names in the store: {_some(matched)}")
+        if missing and all_needed:
+            warn_once(f"{where}: the store lacks {_some(missing)}; it has {known}: {hint}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return listed(names, _MOST)
