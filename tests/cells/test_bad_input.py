@@ -12,8 +12,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from r2mae.cells import MaskedAutoencoder
-from r2mae.cells.baselines import obsm_embedding
-from r2mae.cells.table import load_cells
+from r2mae.cells.table import load_cells, read_obs
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 
@@ -316,9 +315,45 @@ def test_parts_in_other_files(make: Make, write: Write, tmp_path: Path, part: st
             file[part] = h5py.ExternalLink("other.h5", f"/{part}")
             made = file[part]
         made.attrs.update(attributes)
-    layer = {"layers/dense": "dense"}.get(part)
-    with pytest.raises(UserError, match=f"/{part} is kept in other files"):
-        if part == "obsm/X_pca":
-            obsm_embedding(load_cells(path), str(path), "X_pca")
-        else:
+    for layer in (None, "dense"):
+        with pytest.raises(UserError, match=f"/{part} is kept in other files"):
             load_cells(path, layer=layer)
+
+
+@pytest.mark.parametrize("part", ["X", "obs", "obs/donor", "var", "layers", "layers/dense", "obsm", "uns", "uns/x/y"])
+def test_groups_in_other_files(make: Make, write: Write, tmp_path: Path, part: str) -> None:
+    adata = make()
+    adata.layers["dense"] = adata.X.toarray()
+    adata.uns["x"] = {"y": {"z": 1}}
+    path = write(adata, tmp_path / "a.h5ad")
+    write(adata, tmp_path / "other.h5ad")
+    with h5py.File(path, "r+") as file:
+        del file[part]
+        file[part] = h5py.ExternalLink("other.h5ad", f"/{part}")
+    for read in (load_cells, read_obs):
+        with pytest.raises(UserError, match=f"/{part} is kept in other files"):
+            read(path)
+    with h5py.File(path, "r+") as file:  # the same by a detour
+        del file[part]
+        file["hidden/way"] = h5py.ExternalLink("other.h5ad", f"/{part}")
+        file[part] = h5py.SoftLink("/hidden/way")
+    with pytest.raises(UserError, match="/hidden/way is kept in other files"):
+        load_cells(path)
+
+
+def test_links_within_a_file_are_followed(make: Make, write: Write, tmp_path: Path) -> None:
+    path = write(make(), tmp_path / "a.h5ad")
+    before = load_cells(path)
+    with h5py.File(path, "r+") as file:
+        file.move("obs", "elsewhere")
+        file["obs"] = h5py.SoftLink("/elsewhere")
+        file["elsewhere/circle"] = file["/"]
+        file["uns/nowhere"] = h5py.SoftLink("/nothing")
+    after = load_cells(path)
+    assert after.obs.equals(before.obs)
+    assert (after.counts.matrix != before.counts.matrix).nnz == 0
+    with h5py.File(path, "r+") as file:
+        del file["obs"]
+        file["obs"] = h5py.SoftLink("/nothing")
+    with pytest.raises(UserError, match=r"a\.h5ad cannot be read"):
+        load_cells(path)

@@ -106,6 +106,7 @@ def test_a_flipped_bit_is_one_line(
     except UserError as error:
         assert "\n" not in str(error)
         assert "x.h5ad" in str(error)
+        assert "<c" not in str(error)  # <class …>, <cyfunction …>
 
 
 def test_moved_data_are_the_same(make: Make, write: Write, tmp_path: Path) -> None:

@@ -107,15 +107,16 @@ def memory_limit() -> int:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open an .h5ad file; whatever a library raises in the block becomes one line."""
+    """Open an .h5ad file that is whole; whatever a library raises in the block becomes one line."""
     import h5py
 
     with reading(path, f"not a readable AnnData file; {_HINT}"), h5py.File(path, "r") as file:
+        _check_whole(path, file)
         yield file
 
 
 def read_element(path: Path, store: Any, name: str) -> Any:
-    """Read a part of an opened file by anndata, unless it is too large for the memory or kept in other files."""
+    """Read a part of an opened file by anndata, unless it is too large for the memory."""
     from anndata.io import read_elem
 
     _check_parts(path, store[name], name)
@@ -162,8 +163,9 @@ def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[S
 
 def to_csr(matrix: Any, name: str) -> csr_matrix:
     """Return a matrix of any kind as CSR without duplicates; the original is not changed."""
-    if hasattr(matrix, "to_memory"):
-        matrix = matrix.to_memory()
+    for method in ("to_memory", "compute"):  # of anndata's matrices in files, and of Dask's arrays
+        if hasattr(matrix, method):
+            matrix = getattr(matrix, method)()
     if issparse(matrix):
         result = csr_matrix(matrix)  # shares the arrays of a CSR matrix
         if not result.has_canonical_format:
@@ -203,7 +205,6 @@ def _read_frame(path: Path, store: Any, name: str) -> pd.DataFrame:
 def _stored(path: Path, store: Any, group: str) -> Stored:
     """Return a matrix stored by rows, after a look at the lengths of its parts."""
     data, indices, ends = (store[f"{group}/{part}"] for part in ("data", "indices", "indptr"))
-    _check_place(path, data, indices)
     _check_parts(path, ends, f"{group}/indptr")
     indptr = np.asarray(ends[:], dtype=np.int64)
     cells, genes = map(int, store[group].attrs["shape"])
@@ -215,11 +216,7 @@ def _stored(path: Path, store: Any, group: str) -> Stored:
 
 def _check_parts(path: Path, element: Any, name: str) -> None:
     """Refuse arrays that take more than half of the memory, whatever the size of the file."""
-    parts = [element]
-    if hasattr(element, "visit_links"):  # a group, whose links may lead to other files
-        element.visit_links(lambda link: parts.append(element[link]))
-    arrays = [part for part in parts if hasattr(part, "shape")]
-    _check_place(path, *arrays)
+    arrays = [part for part in _objects(element, soft=True) if hasattr(part, "shape")]
     size, limit = sum(int(array.nbytes or 0) for array in arrays), memory_limit()
     if size > limit:
         raise UserError(
@@ -228,15 +225,37 @@ def _check_parts(path: Path, element: Any, name: str) -> None:
         )
 
 
-def _check_place(path: Path, *arrays: Any) -> None:
-    """Refuse arrays that are kept in other files: HDF5 fills them with a number where one of them is missing."""
-    for array in arrays:
-        linked = array.file.filename != os.fspath(path)
-        if linked or getattr(array, "is_virtual", False) or getattr(array, "external", None):
+def _check_whole(path: Path, file: Any) -> None:
+    """Refuse a file of which any part is kept in others: HDF5 fills it with a number where one of them is missing."""
+    import h5py
+
+    for element in _objects(file, soft=False):
+        names = [element.name] if getattr(element, "is_virtual", False) or getattr(element, "external", None) else []
+        if isinstance(element, h5py.Group):
+            links = ((name, element.get(name, getlink=True)) for name in element)
+            names = [
+                f"{element.name.rstrip('/')}/{name}" for name, link in links if isinstance(link, h5py.ExternalLink)
+            ]
+        if names:
             raise UserError(
-                f"{path}: {array.name} is kept in other files (HDF5 calls it linked, virtual or external): write all "
+                f"{path}: {names[0]} is kept in other files (HDF5 calls it linked, virtual or external): write all "
                 "into one file, such as with adata.write_h5ad"
             )
+
+
+def _objects(element: Any, *, soft: bool) -> Iterator[Any]:
+    """Yield an element of an opened file and all below it, each once; with `soft` links, in a checked file."""
+    import h5py
+
+    left, seen = [element], set[Any]()
+    while left:
+        found = left.pop()
+        if found is not None and found.id not in seen:
+            seen.add(found.id)
+            yield found
+            if isinstance(found, h5py.Group):
+                links = ((name, found.get(name, getlink=True)) for name in found)
+                left += [found.get(name) for name, link in links if soft or isinstance(link, h5py.HardLink)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
