@@ -58,6 +58,13 @@ def test_tables(tmp_path: Path, name: str, separator: str) -> None:
     assert found.notes == ()
 
 
+def test_a_table_with_a_mark_and_without_a_last_line_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfa,b\n1,2\n2,15")
+    found = load_matrix(tmp_path / "a.csv")
+    assert (found.features, found.values.tolist()) == (("a", "b"), [[1, 2], [2, 15]])
+    assert "a.csv, line 3: the file ends within this line" in caplog.text
+
+
 BROKEN: dict[str, tuple[bytes, str]] = {
     "text.npy": (b"hello", "not a valid .npy file"),
     "text.h5ad": (b"hello", "not a readable AnnData file"),
@@ -67,6 +74,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "binary.csv": (bytes(range(256)), "not a valid table"),
     "words.csv": (b"a,b\n1,y\n2,w\n", "row 1, column 'b' holds 'y', expected numbers with commas"),
     "typo.csv": (b"a,b\n1,2\n2,1.2.3\n", "row 2, column 'b' holds '1.2.3', expected numbers"),
+    "underscore.csv": (b"a,b\n1,2\n2,1_0\n", "row 2, column 'b' holds '1_0', expected numbers"),
+    "wide.csv": ("a,b\n1,2\n2,\uff11\n".encode(), "row 2, column 'b' holds '\uff11', expected numbers"),
     "commas.tsv": (b"a,b\n1,2\n2,3\n", "holds '1,2', expected numbers with tabs between them"),
     "missing.csv": (b"a,b\n1,2\n2,\n", "row 2, column 'b' holds nan: fill it in"),
     "headless.csv": (b"1,2\n2,3\n3,5\n", "its first line has to name each column"),

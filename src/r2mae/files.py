@@ -45,6 +45,19 @@ def walk_real_folders(folder: str | Path) -> Iterator[tuple[str, list[str], list
         yield place, folders, names
 
 
+def ordinary(path: Path) -> Path:
+    """Return a path that a user named, unless it is a pipe, a device or a socket, which may never end.
+
+    Raises
+    ------
+    UserError
+        Asks for a file; what does not exist is left to the caller.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path}: is not a regular file (but a pipe, device or socket): write its content into a file")
+    return path
+
+
 def confined_file(path: Path, folder: Path | None = None) -> Path:
     """Return the real path of a regular file below a folder, by default its own folder.
 

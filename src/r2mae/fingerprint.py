@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from r2mae.errors import UserError
-from r2mae.files import walk_real_folders
+from r2mae.files import ordinary, walk_real_folders
 
 _MAX_READ = 1 << 30  # bytes; of larger files and folders, modification times are hashed instead of content
 
@@ -28,7 +28,7 @@ def fingerprint(*sources: str | Path, hidden: bool = True) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     for source in sources:
-        path = Path(source).expanduser()
+        path = ordinary(Path(source).expanduser())
         try:
             if path.is_file():
                 digest.update(f"file\0{path.stat().st_size}\0".encode())

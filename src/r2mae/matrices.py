@@ -1,5 +1,6 @@
 """Data as a matrix of samples by features, for the theory: .npy, tables, .h5ad and images."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from jaxtyping import Float
 
 from r2mae.cells.sets import SETS as CELLS
 from r2mae.errors import UserError, nearest
+from r2mae.files import ordinary, warn_if_cut
 from r2mae.images.arrays import check_memory, reading
 from r2mae.images.sets import SETS
 
@@ -58,7 +60,7 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
     UserError
         No such data, a broken file, a number that is not finite, fewer than two rows or two varying features.
     """
-    name, path = str(source), Path(source).expanduser()
+    name, path = str(source), ordinary(Path(source).expanduser())
     suffix = ".h5ad" if name in CELLS else path.suffix.lower()
     if name not in NAMED and not (name and path.exists()):
         if path.suffix or len(path.parts) > 1:
@@ -140,6 +142,10 @@ def _table(path: Path) -> Matrix:
     separator, between = (",", "commas") if path.suffix.lower() == ".csv" else ("\t", "tabs")
     with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
         frame = pd.read_csv(path, sep=separator, low_memory=False)
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read() not in b"\r\n":
+                warn_if_cut(path, len(frame) + 1)
     names = [str(name) for name in frame]
     numbered = pd.to_numeric(pd.Series(names, dtype=str), errors="coerce").notna().any()
     if numbered or not isinstance(frame.index, pd.RangeIndex) or any(name.startswith("Unnamed: ") for name in names):

@@ -1,13 +1,17 @@
 """Command lines and files that no run means: one line, exit code 2, nothing written."""
 
 import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from r2mae.cli.main import main
+from r2mae.genome import build_store
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
@@ -108,3 +112,59 @@ def test_names_that_are_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert main(["pretrain", "images", data, *sizes, "--out", out, "--json"]) == 0
     assert main(["embed", out, data, "-o", "e.npz"]) == 0
     assert (Path(out) / "results.json").is_file()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Make named pipes in an own folder, and give up after a minute if one is waited for."""
+
+    def give_up(*_: object) -> NoReturn:
+        pytest.fail("waits for a pipe")
+
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    yield os.mkfifo
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pretrain cells x.h5ad",
+        "pretrain images x.npy",
+        "pretrain images x.npz",
+        "pretrain images x.tar",
+        "pretrain images x.png",
+        "pretrain images digits --init x.safetensors --model vit-mae",
+        "pretrain images digits --init x.pth --model vit-mae",
+        "pretrain text x.txt",
+        "pretrain text x.jsonl.gz",
+        "pretrain text x.parquet",
+        "pretrain text t.txt --tokenizer x.json --preset tiny",
+        "pretrain genome store --exclude x.bed --preset tiny --window 4",
+        "pretrain genome store --init x --preset tiny --window 4",
+        "pretrain genome store --variants x.vcf --label y --preset tiny --window 4",
+        "pretrain genome store --variants x.parquet --label y --preset tiny --window 4",
+        "pretrain --config x.yaml",
+        "data alignment build x.maf -o out",
+        "data alignment build x.fa -o out",
+        "data alignment build a.maf --reference x.fa -o out",
+        "data alignment build a.maf --species x.txt -o out",
+        "data alignment track store x.bw --name t",
+        "data alignment track store a.bg --name t --rename x.txt",
+        "theory advise x.csv",
+        "theory advise x.npy",
+        "theory advise x.h5ad",
+    ],
+)
+def test_pipes_are_not_waited_for(line: str, pipe: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.maf").write_text("##maf version=1\na\ns r.chr1 0 8 + 8 ACGTACGT\ns x.c 0 8 + 8 ACGTACGT\n")
+    Path("t.txt").write_text("some words\n" * 9)
+    Path("a.bg").write_text("chr1 0 1 1\n")
+    build_store("a.maf", "store")
+    words = line.split()
+    pipe(next(word for word in words if Path(word).name.startswith("x")))
+    refused(capsys, [*words, "--out", "run"] if words[0] == "pretrain" else words, "regular file")

@@ -162,7 +162,10 @@ def test_a_shard_is_read_through_once(folder: Path, monkeypatch: pytest.MonkeyPa
         ([("a.png", png(PIXELS[0])), ("b.png", png(PIXELS[1])), ("b.cls", b"1")], "the image a has no .cls: add it"),
         ([("a.cls", b"1"), ("a.png", png(PIXELS[0])), ("a.jpg", png(PIXELS[1]))], "two images are called a"),
         ([("a.png", png(PIXELS[0])), ("a.cls", b"cat")], r"a.cls: not a valid label .*whole number"),
-        ([("a.png", png(PIXELS[0])), ("a.cls", b"9" * 30)], r"a.cls: not a valid label"),
+        *[
+            ([("a.png", png(PIXELS[0])), ("a.cls", text)], r"a.cls: not a valid label .*whole number")
+            for text in (b"1_0", b"+1", "\uff11".encode(), b"9" * 30)
+        ],
         ([("a.png", png(PIXELS[0])), ("a.cls", b"-1")], "negative label"),
         ([("a.png", b"nothing"), ("a.cls", b"1")], r"x-000.tar: a.png: not a valid image"),
         ([("../a.png", png(PIXELS[0]))], "'../a.png' has a path outside"),

@@ -140,6 +140,7 @@ def test_unknown_task() -> None:
         ([], "sst2", "is empty: expected the columns sentence, label of SST-2"),
         ([*OFFICIAL["qnli"], "2\tWho?\tHe.\tmaybe"], "qnli", "line 4: the field 'label' has 'maybe', expected one of"),
         ([*OFFICIAL["stsb"][:2], OFFICIAL["stsb"][2].replace("0.25", "nan")], "stsb", "line 3.* from 0 to 5"),
+        ([*OFFICIAL["stsb"][:2], OFFICIAL["stsb"][2].replace("0.25", "0_1")], "stsb", "line 3.* from 0 to 5"),
         ([*OFFICIAL["stsb"][:2], OFFICIAL["stsb"][2].replace("0.25", "6")], "stsb", "line 3.* from 0 to 5"),
         (["x\u2028\ty\tz"], "sst2", r"no column 'sentence', which SST-2 needs \(it names 'x.u2028, y, z'\)"),
         (["only words here"], "cola", r"no column 'sentence', which CoLA needs \(it names 'only words here'\)"),
@@ -151,6 +152,15 @@ def test_bad_files(lines: list[str], task: str, message: str, tmp_path: Path) ->
         read_examples(path, task)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_last_line_without_an_end_is_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "a.tsv", OFFICIAL["stsb"])
+    whole = read_examples(path, "stsb")
+    assert not caplog.messages
+    path.write_text(path.read_text("utf-8").rstrip("\n"), "utf-8")
+    assert (read_examples(path, "stsb").labels == whole.labels).all()
+    assert "a.tsv, line 3: the file ends within this line" in caplog.text
 
 
 def test_not_utf8(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class CellsDataConfig(DataConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for entry in self.max_cells:
-            if not re.fullmatch(r".+=[1-9]\d*", entry):
+            if not re.fullmatch(r".+=[1-9][0-9]*", entry):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
         for name in ("exclude", "only"):
             for entry in getattr(self, name):

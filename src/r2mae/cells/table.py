@@ -29,7 +29,7 @@ from r2mae.cells.counts import (
 from r2mae.cells.sets import SETS
 from r2mae.cores import available_memory, gigabytes
 from r2mae.errors import UserError, listed, nearest, reading, unknown
-from r2mae.files import atomic_path
+from r2mae.files import atomic_path, ordinary
 from r2mae.registry import JOBS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def path_of(source: str | Path) -> Path:
     name = str(source)
     if name in SETS:
         return next(iter(locate(SETS[name]).values()))
-    path = Path(source).expanduser()
+    path = ordinary(Path(source).expanduser())
     if not path.exists() and name == IN_MEMORY:
         raise UserError(
             "the run was trained on an AnnData object in memory, and no file of it is known: use "

@@ -13,6 +13,7 @@ from r2mae.domains.options import Command, CommandLine, Evaluation, ModelFormat,
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument, option
+from r2mae.files import ordinary
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.config import MODELS, NO_VARIANTS, GenomeConfig, GenomeEvaluationConfig
 from r2mae.training.models import build_model
@@ -291,7 +292,7 @@ class GenomeDomain(Domain):
         read_regions(config.data.regions, store.layout)
         for track in config.task.tracks:
             store.track(track)
-        if config.init is not None and not Path(config.init).is_dir():
+        if config.init is not None and not ordinary(Path(config.init)).is_dir():
             raise UserError(f"{config.init} (init): there is no such folder: name a run, or a folder of weights")
         inner = 4 * model.width if model.inner is None else model.inner
         check_transformer_step(config, rows="windows", length="window", width=model.width, inner=inner)

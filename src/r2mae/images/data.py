@@ -15,6 +15,7 @@ from PIL import Image
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, listed, unknown
+from r2mae.files import ordinary
 from r2mae.images import arrays, files, folders
 from r2mae.images.arrays import ImageSet, Part, Parts, StoredImages, reading
 from r2mae.images.files import SUFFIXES, File, Folder, Reading, is_archive, warn
@@ -53,7 +54,7 @@ def load_images(source: str | Path, **reading: Any) -> Parts:
     **reading
         Fields of :class:`r2mae.images.files.Reading`. `cache` and `skip_broken` have no effect on arrays.
     """
-    path, how = Path(source).expanduser(), Reading(**reading)
+    path, how = ordinary(Path(source).expanduser()), Reading(**reading)
     if isinstance(source, str) and source in SETS:
         if path.exists():
             warn(f"{source} is the public set: ./{source} is the path here")
@@ -91,7 +92,7 @@ def load_splits(source: str | Path, *, test_fraction: float = 0.2, seed: int = 0
 
 def check_source(source: str | Path) -> None:
     """Refuse an unknown name, a path that does not exist, or a named set whose files are missing; nothing is read."""
-    there = bool(str(source)) and Path(source).expanduser().exists()
+    there = bool(str(source)) and ordinary(Path(source).expanduser()).exists()
     if isinstance(source, str) and source in SETS:
         try:
             locate(SETS[source])

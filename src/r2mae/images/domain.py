@@ -11,6 +11,7 @@ from r2mae.domains.options import Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import add_as_trained
 from r2mae.evaluation.metrics import Metric
+from r2mae.files import ordinary
 from r2mae.images.config import ImagesConfig, ImagesEvaluationConfig
 from r2mae.images.finetune import FINETUNE, FINETUNED, ImagesBase, finetune_scores
 from r2mae.images.models import MODELS
@@ -110,7 +111,7 @@ class ImagesDomain(ImagesBase):
     def check(self, config: ImagesConfig) -> None:
         """Refuse data and weights that do not exist, without importing torch."""
         self.check_source(config)
-        if config.init is not None and not Path(config.init).exists():
+        if config.init is not None and not ordinary(Path(config.init)).exists():
             raise UserError(f"{config.init} (init): no such file or folder: name the weights to start from")
 
     def load_initial_weights(self, config: ImagesConfig, model: "nn.Module") -> "Origin | None":

@@ -294,7 +294,10 @@ def _read_index(shard: Path) -> Index:
             files[key] = file
         elif suffix == ".cls":
             with reading(file, "label", "expected a whole number"), file.open() as opened:
-                labels[key] = int(np.int64(int(opened.read())))
+                text = opened.read().strip()
+                if not re.fullmatch(rb"-?\d{1,18}", text):
+                    raise ValueError(f"it holds {text[:20]!a}")
+                labels[key] = int(text)
         else:
             others.append(suffix)
     if not files:

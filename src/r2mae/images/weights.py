@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from r2mae.cache import create_once
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError, listed
-from r2mae.files import atomic_write, write_json
+from r2mae.files import atomic_write, ordinary, write_json
 from r2mae.images.arrays import reading
 from r2mae.images.models import VIT
 from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, positions
@@ -187,7 +187,7 @@ def read_weights(path: str | Path) -> Weights:
 
     A .pth is read with ``weights_only``, so that no code of it runs.
     """
-    place = Path(path)
+    place = ordinary(Path(path))
     folder = RunFolder(place)
     if folder.config_file.is_file():
         state, architecture = read_finished(place)

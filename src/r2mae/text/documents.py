@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, nearest, reading, unknown, warn_once
-from r2mae.files import walk_real_folders
+from r2mae.files import ordinary, walk_real_folders
 from r2mae.fingerprint import fingerprint
 from r2mae.text.sets import HEADINGS, HUB, SETS
 
@@ -135,7 +135,7 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
     if not paths:
         raise UserError(f"{name}: no file has such a name: name files ({KINDS}), a folder, or a set")
     for path in paths:
-        if not path.is_file():
+        if not ordinary(path).is_file():
             if path.suffix or path.is_absolute() or len(path.parts) > 1:
                 raise UserError(f"{path} does not exist: name files ({KINDS}), a folder, or a set")
             raise UserError(f"{unknown('corpus', str(path), SETS)}, or give a file, a folder or hf:NAME")

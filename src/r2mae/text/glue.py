@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int64, Num
 
 from r2mae.errors import UserError, reading, unknown, warn_once
+from r2mae.files import decimal, warn_if_cut
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.documents import unpacked
 
@@ -59,11 +60,8 @@ class GlueTask:
         """Return the class number or similarity that a label means; None if it is no label of this task."""
         if self.classes:
             return float(self.classes.index(label)) if label in self.classes else None
-        try:
-            value = float(label)
-        except ValueError:
-            return None
-        return value if 0 <= value <= 5 else None
+        value = decimal(label)
+        return value if value is not None and 0 <= value <= 5 else None
 
 
 _MNLI_CLASSES = ("entailment", "neutral", "contradiction")
@@ -221,7 +219,9 @@ def read_examples(path: Path, task: GlueTask) -> GlueExamples:
     line and field.
     """
     with reading(path, "take another copy of the file"), unpacked(path) as file:
-        lines = enumerate(file.read().decode("utf-8-sig").split("\n"), 1)
+        lines = [*enumerate(file.read().decode("utf-8-sig").split("\n"), 1)]
+    if lines[-1][1]:
+        warn_if_cut(path, len(lines))
     rows = [(number, line.split("\t")) for number, text in lines if (line := text.rstrip("\r"))]
     if not rows:
         raise UserError(f"{path} is empty: expected the columns {', '.join(task.columns)} of {task.title}")

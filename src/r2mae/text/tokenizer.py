@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError, reading
-from r2mae.files import atomic_write
+from r2mae.files import atomic_write, ordinary
 from r2mae.text.config import ROBERTA
 from r2mae.text.documents import unpacked
 
@@ -240,7 +240,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     if str(source) == ROBERTA:
         folder = data_root() / "bpe"
         return _from_fairseq(folder) if _is_fairseq(folder) else _from_hugging_face("FacebookAI/roberta-base")
-    path, name = Path(source).expanduser(), str(source)
+    path, name = ordinary(Path(source).expanduser()), str(source)
     if _is_fairseq(path):
         return _from_fairseq(path)
     file = path / "tokenizer.json" if path.is_dir() else path

@@ -72,3 +72,8 @@ def test_species_are_chosen(tmp_path: Path) -> None:
     store = build_store(tmp_path / "a.fa", tmp_path / "b", species=["z", "x"])
     assert store.species == ("ref", "z", "x")
     assert (tokens_in(store) == tokens_of(list(zip("ACGT", "CCCC", "AC-T", strict=True)))).all()
+
+
+def test_a_byte_order_mark_is_no_letter(tmp_path: Path) -> None:
+    (tmp_path / "a.fa").write_bytes(b"\xef\xbb\xbf>ref\nACGT\n>x\nACGA")
+    assert (tokens_in(build_store(tmp_path / "a.fa", tmp_path / "store")) == [[0, 0], [1, 1], [2, 2], [3, 0]]).all()

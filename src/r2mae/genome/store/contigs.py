@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from r2mae.errors import UserError, listed, unknown, warn_once
+from r2mae.files import ordinary
 from r2mae.genome.store.alignment import Layout
 from r2mae.genome.store.sources import name_of, table_lines
 
@@ -38,7 +39,7 @@ def read_renamed(given: Iterable[str]) -> dict[str, str]:
     """Read names of contigs and what the store calls them: texts ``OLD=NEW``, and files of two columns."""
     renamed = dict[str, str]()
     for text in given:
-        path, (old, _, new) = Path(text).expanduser(), text.partition("=")
+        path, (old, _, new) = ordinary(Path(text).expanduser()), text.partition("=")
         if path.is_file():
             for number, line in table_lines(path):
                 names = [name_of(field) for field in line.split()]

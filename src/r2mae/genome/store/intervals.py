@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int64
 
 from r2mae.cores import refuse_beyond_memory
 from r2mae.errors import UserError
+from r2mae.files import ordinary
 from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.contigs import RENAME, Contigs
 from r2mae.genome.store.sources import integer, name_of, table_lines
@@ -129,8 +130,8 @@ def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
     contigs, found = Contigs(layout), list[tuple[int, int, int]]()
     for region in regions:
         match = _REGION.fullmatch(region)
-        if region not in layout.numbers and Path(region).expanduser().is_file():
-            lines = interval_lines(Path(region).expanduser(), layout)
+        if region not in layout.numbers and (path := ordinary(Path(region).expanduser())).is_file():
+            lines = interval_lines(path, layout)
             found += [(contig, start, end) for _, contig, start, end, _ in lines]
         elif match is None or region in layout.numbers:
             number = contigs.require(region)

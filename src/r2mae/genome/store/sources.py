@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.files import warn_if_cut
+from r2mae.files import ordinary, warn_if_cut
 
 LONGEST_LINE = 1 << 30
 """Bytes of a line, such as a chromosome in a FASTA."""
@@ -32,7 +32,7 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
     """
     number = 0
     try:
-        with path.open("rb", PIECE) as raw:
+        with ordinary(path).open("rb", PIECE) as raw:
             magic, size = raw.read(18), max(path.stat().st_size, 1)
             raw.seek(0)
             file: IO[bytes] = raw
@@ -60,7 +60,7 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
 
 def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks."""
-    if not path.is_file():
+    if not ordinary(path).is_file():
         raise UserError(f"{path}: there is no such file")
     for number, line in read_lines(path):
         if b"\0" in line:

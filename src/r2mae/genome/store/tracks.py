@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from r2mae.errors import UserError, reading
-from r2mae.files import atomic_path, decimal, exclusive, write_json
+from r2mae.files import atomic_path, decimal, exclusive, ordinary, write_json
 from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
 from r2mae.genome.store.contigs import RENAME, Contigs, read_renamed
 from r2mae.genome.store.intervals import interval_lines
@@ -32,7 +32,7 @@ def add_track(store: AlignmentStore, source: str | Path, name: str, *, rename: S
     if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
         raise UserError(f"a track's name has letters, digits, _ and - alone, not {name!r}")
     path = Path(source).expanduser()
-    if not path.is_file():
+    if not ordinary(path).is_file():
         raise UserError(f"{path}: there is no such file")
     with path.open("rb") as file:
         is_bigwig = file.read(4) in _BIGWIG

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from r2mae.errors import UserError, nearest, reading
-from r2mae.files import atomic_path, warn_if_cut
+from r2mae.files import atomic_path, ordinary, warn_if_cut
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.contigs import Contigs
 from r2mae.genome.store.intervals import POSITION, SHIFT
@@ -104,7 +104,7 @@ def open_variants(path: Path) -> "Variants":
         formats = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
         other = path.suffix.removeprefix(".").upper() or "a file without a suffix"
         raise UserError(f"{path}: variants are read from {formats}, not from {other}: convert it")
-    if not path.is_file():
+    if not ordinary(path).is_file():
         raise UserError(f"{path}: there is no such file")
     return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
 
