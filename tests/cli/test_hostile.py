@@ -116,14 +116,14 @@ def test_names_that_are_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Make named pipes in an own folder, and give up after a minute if one is waited for."""
+    """Make named pipes in an own folder, and give up after five minutes if one is waited for."""
 
     def give_up(*_: object) -> NoReturn:
         pytest.fail("waits for a pipe")
 
     monkeypatch.chdir(tmp_path)
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(60)
+    signal.alarm(300)
     yield os.mkfifo
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
