@@ -113,3 +113,12 @@ def test_moved_data_are_the_same(make: Make, write: Write, tmp_path: Path) -> No
     path = write(make(), tmp_path / "a.h5ad")
     before = DOMAIN.fingerprint(CellsConfig.make(data=str(path)))
     assert DOMAIN.fingerprint(CellsConfig.make(data=str(path.rename(tmp_path / "b.h5ad")))) == before
+
+
+def test_counts_in_blocks_of_dask(make: Make) -> None:
+    dask = pytest.importorskip("dask.array")
+    adata = make()
+    before = load_cells(adata).counts.matrix
+    for blocks in (type(adata.X), np.asarray):  # sparse and dense
+        adata.X = dask.from_array(before.toarray(), chunks=(7, 5)).map_blocks(blocks)
+        assert (load_cells(adata).counts.matrix != before).nnz == 0
