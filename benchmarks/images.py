@@ -25,7 +25,7 @@ from r2mae.images.patches import standardised
 from r2mae.images.presets import PRESETS
 from r2mae.masking import Fixed, Key, Uniform
 from r2mae.masking.masks import hidden_count
-from r2mae.masking.ratios import Ratio, draw
+from r2mae.masking.ratios import Ratio
 
 _KEY = Key.root(0)
 
@@ -88,7 +88,7 @@ class Contest:
         for step in range(-1, self.options.steps):
             if step == 0:
                 began = clock()
-            ratio = draw(self.ratio, max(step, 0), _KEY.fold("ratio"), self.options.rows)
+            ratio = self.ratio.draw(max(step, 0), _KEY.fold("ratio"), self.options.rows)
             with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bf16):
                 loss = loss_of(ratio, step + 1)
             optimizer.zero_grad()

@@ -10,7 +10,7 @@ from torch import nn
 from benchmarks.timing import alternate, ratio_of
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask
-from r2mae.masking import Key, Uniform, column_mask, draw, element_mask, patch_mask, token_mask
+from r2mae.masking import Key, Uniform, column_mask, element_mask, patch_mask, token_mask
 
 RATIO = Uniform(0.5, 0.9)
 
@@ -82,7 +82,7 @@ def step_of(model: nn.Module, task: PixelTask, batch: torch.Tensor) -> Callable[
 
     def run() -> None:
         count[0] += 1
-        ratio = draw(RATIO, count[0], key.fold("ratio"), len(batch))
+        ratio = RATIO.draw(count[0], key.fold("ratio"), len(batch))
         corrupted = task.corrupt(batch, ratio, key.fold("mask", count[0]))
         optimiser.zero_grad()
         (task.losses(task.forward(model, corrupted), corrupted).sum() / corrupted.hidden.sum()).backward()
@@ -98,7 +98,7 @@ def masking_of(task: PixelTask, batch: torch.Tensor) -> Callable[[], None]:
 
     def run() -> None:
         count[0] += 1
-        ratio = draw(RATIO, count[0], key.fold("ratio"), len(batch))
+        ratio = RATIO.draw(count[0], key.fold("ratio"), len(batch))
         hidden = element_mask(tuple(clean.shape), ratio, key.fold("mask", count[0]), exact=task.exact)
         _ = clean * ~hidden
 

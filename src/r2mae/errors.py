@@ -16,8 +16,11 @@ _OBJECT = re.compile(r"<[^<>]*?([\w.]+)'?(?: at 0x[0-9a-fA-F]+)?>")  # <class 'h
 _BEGINNING = 3  # at least this many letters are needed to suggest names that begin with them
 
 
-class UserError(Exception):
-    """A user's mistake or a broken input; the message is one line and says what to do."""
+class UserError(ValueError):
+    """A user's mistake or a broken input; the message is one line and says what to do.
+
+    It is a ValueError, as those of :mod:`r2mae.masking` and :mod:`r2mae.theory` are: a caller catches one kind.
+    """
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -108,8 +108,8 @@ def test_every_scheme_learns(cells: Path, tmp_path: Path, scheme: str) -> None:
 
 CUTS: list[dict[str, Any]] = [
     {"scheme": "r2mae", "batch_key": "batch", "validation": 0.2, "validate_every": 4},
-    {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15},
-    {"scheme": "r2mae-cl", "accumulate": 2, "cl_warmup": 3, "cl_start": 6, "cl_end": 15, "clip": 0.5},
+    {"scheme": "r2mae-cl", "cl_warmup": 0.15, "cl_start": 0.3, "cl_end": 0.75},
+    {"scheme": "r2mae-cl", "accumulate": 2, "cl_warmup": 0.15, "cl_start": 0.3, "cl_end": 0.75, "clip": 0.5},
     {"scheme": "r2mae", "accumulate": 2, "ema": 0.9},
 ]
 

@@ -14,14 +14,14 @@ from r2mae.compare.runs import plan_variants, runs_of, variant_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.masking import Key, Scheme, register, schemes
+from r2mae.masking import Key, Ratio, Scheme, register, schemes
 from r2mae.training.folder import read_yaml as read_config
 from r2mae.training.pretrain import pretrain
 
 SMALL = {"steps": 1, "batch_size": 32, "hidden": 4, "latent": 2, "threads": 1, "device": "cpu"}
 
 
-class Bent:
+class Bent(Ratio):
     """low + (high - low) u^power, with a kind of ratio that the package does not know."""
 
     def __init__(self, low: float, high: float, power: float) -> None:
@@ -31,9 +31,6 @@ class Bent:
         return isinstance(other, Bent) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def bind(self, total_steps: int) -> "Bent":
-        return self
 
     def __call__(self, step: int, key: Key) -> float:
         return float(self.low + (self.high - self.low) * key.fold(step).uniform() ** self.power)

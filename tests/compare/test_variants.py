@@ -84,8 +84,8 @@ def test_a_range_may_reach_zero_and_one() -> None:
 
 
 def test_schedules_reach_the_rows_that_have_them() -> None:
-    rows = plan_variants(BASE, ["dynamic", "r2mae", "r2mae-cl"], {"decay_end": 0.5, "cl_warmup": 3})
-    assert [row.config.scheme.given_options for row in rows] == [{"decay_end": 0.5}, {}, {"cl_warmup": 3}]
+    rows = plan_variants(BASE, ["dynamic", "r2mae", "r2mae-cl"], {"decay_end": 0.5, "cl_warmup": 0.3})
+    assert [row.config.scheme.given_options for row in rows] == [{"decay_end": 0.5}, {}, {"cl_warmup": 0.3}]
 
 
 def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_options_that_no_scheme_kind_are_refused() -> None:
         (["fixed"], [0.5], {"sampling": "stratified"}, r"the scheme 'fixed' does not take 'sampling': omit it"),
         (["fixed"], [0.5], {"per": "sample"}, "does not take 'per'"),
         (["fixed"], [0.5], {"decay_end": 0.5}, r"does not take 'decay_end'.*\(dynamic, r2mae-dynamic\)"),
-        (["fixed", "mdlm"], None, {"cl_warmup": 3}, "none of fixed, mdlm takes 'cl_warmup'"),
-        (["fixed", "cl-k0"], None, {"cl_end": 3}, r"takes 'cl_end'.*\(cl, r2mae-cl\)"),
+        (["fixed", "mdlm"], None, {"cl_warmup": 0.3}, "none of fixed, mdlm takes 'cl_warmup'"),
+        (["fixed", "cl-k0"], None, {"cl_end": 0.3}, r"takes 'cl_end'.*\(cl, r2mae-cl\)"),
         (
             ["fixed", "r2mae"],
             [0.5],
@@ -125,7 +125,7 @@ def test_options_that_no_variant_would_use_are_refused(
 
 
 def test_a_row_holds_the_options_of_its_scheme_alone() -> None:
-    fields: dict[str, Any] = {"sampling": "stratified", "decay_end": 0.5, "cl_start": 3, "ratio": 0.6, "low": 0.55}
+    fields: dict[str, Any] = {"sampling": "stratified", "decay_end": 0.5, "cl_start": 0.3, "ratio": 0.6, "low": 0.55}
     for row in plan_variants(BASE, scheme_names(), fields):
         assert set(row.config.scheme.given) == set(fields) & set(scheme_kind(row.config.scheme.name).options)
         assert variant_of(row.config) == row

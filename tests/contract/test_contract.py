@@ -18,7 +18,7 @@ from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.models import MODELS
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
-from r2mae.masking.ratios import Uniform, draw, is_stratified_per_sample
+from r2mae.masking.ratios import Uniform
 from r2mae.masking.schemes import make_scheme, scheme_kind, scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.folder import RunFolder
@@ -33,9 +33,7 @@ SCHEMES = scheme_names()
 LEARNED = [one for one in SCHEMES if make_scheme(one, SchemeDefaults(ratio=0.5, low=0.2, high=0.8)).curriculum]
 PLAIN = [one for one in SCHEMES if one not in LEARNED]
 PER_SAMPLE = [
-    one
-    for one in PLAIN
-    if is_stratified_per_sample(make_scheme(one, SchemeDefaults(ratio=0.5, low=0.2, high=0.8)).ratio)
+    one for one in PLAIN if make_scheme(one, SchemeDefaults(ratio=0.5, low=0.2, high=0.8)).ratio.stratified_per_sample
 ]
 # For what costs most: a scheme whose samples have ratios of their own, and one with learned weights.
 TWO = [PER_SAMPLE[-1], LEARNED[-1]]
@@ -89,7 +87,7 @@ def test_the_model_does_not_see_hidden_values(case: Case, scheme: str) -> None:
     rows, key = min(8, len(case.data.train)), Key.root(0)
     batch = case.data.train.batch(range(rows), key.fold("batch"))
     for step in (0, 19):
-        ratio, mask = draw(ratio_of, step, key.fold("ratio"), rows), key.fold("mask", step)
+        ratio, mask = ratio_of.draw(step, key.fold("ratio"), rows), key.fold("mask", step)
         corrupted = task.corrupt(batch, ratio, mask)
         other = task.corrupt(case.entry.changed(batch, corrupted.hidden), ratio, mask)
         assert corrupted.hidden.any()
@@ -108,7 +106,7 @@ def test_samples_of_different_ratios_count_alike(case: Case) -> None:
     """Every domain says which sample a loss is of, and whose entries are hidden: ones there sum to a sample."""
     task, model = case.domain.build(case.data.architecture)
     rows, key = min(8, len(case.data.train)), Key.root(0)
-    ratio = draw(Uniform(0.2, 0.8, "stratified", "sample"), 0, key, rows)
+    ratio = Uniform(0.2, 0.8, "stratified", "sample").draw(0, key, rows)
     batch = case.data.train.batch(range(rows), key)
     for hiding in (task.with_fixed_counts, task):
         corrupted = hiding.corrupt(batch, ratio, key)
@@ -126,7 +124,7 @@ def test_samples_of_different_ratios_count_alike(case: Case) -> None:
 
 @pytest.mark.parametrize("scheme", [*TWO, SCHEDULED])
 def test_a_run_that_was_cut_off_ends_with_the_same_bytes(case: Case, scheme: str, tmp_path: Path) -> None:
-    at_once = {"cl_warmup": 1} if "cl_warmup" in scheme_kind(scheme).options else {}
+    at_once = {"cl_warmup": 1 / 6} if "cl_warmup" in scheme_kind(scheme).options else {}
     config = case.config(scheme=scheme, steps=6, save_every=2, **at_once)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     fit(config, case.domain, whole, data=case.data)

@@ -48,7 +48,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 def scheme_fields(scheme: str) -> dict[str, Any]:
     """Fields with which a scheme does within 20 steps what it does in a long run."""
     takes = scheme_kind(scheme).options
-    learned = {"cl_warmup": 2, "cl_start": 4, "cl_end": 18} if "cl_warmup" in takes else {}
+    learned = {"cl_warmup": 0.1, "cl_start": 0.2, "cl_end": 0.9} if "cl_warmup" in takes else {}
     return {"scheme": scheme, **{name: value for name, value in learned.items() if name in takes}}
 
 

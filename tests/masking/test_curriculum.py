@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -108,10 +109,21 @@ def test_frozen_means_frozen() -> None:
 def test_times_in_a_wrong_order_are_refused() -> None:
     default = make_scheme("cl", SchemeDefaults(ratio=0.5, low=0.2, high=0.8)).curriculum
     assert default is not None
-    for steps in (1, 7, 1000):
-        default.bind(steps)
-    with pytest.raises(ValueError, match=r"cl_start \(step 600\) is after cl_end \(step 494\) in a run of 1,000 steps"):
-        replace(default, start=600).bind(1000)
-    with pytest.raises(ValueError, match=r"cl_start \(step \d+\) is after cl_end \(step 5\)"):
-        replace(default, end=5).bind(1000)
-    replace(default, start=600, multiplier="constant").bind(1000)
+    with pytest.raises(ValueError, match=r"cl_start \(0\.6\) is after cl_end \(0\.49"):
+        replace(default, start=0.6)
+    replace(default, start=0.6, multiplier="constant")
+
+
+@given(st.integers(1, 5000), st.data())
+def test_times_are_fractions_of_the_run(steps: int, data: st.DataObject) -> None:
+    """So that k / N of N steps are k, and 1 and 1.0 are the whole run."""
+    count = data.draw(st.integers(0, steps))
+    curriculum = Curriculum(GRID, warmup=count / steps).bind(steps)
+    assert sum(curriculum.frozen(step) for step in range(count + 2)) == count
+    assert Curriculum(GRID, warmup=1) == Curriculum(GRID, warmup=1.0)
+    for name in ("warmup", "start", "end"):
+        for time in (2, 500, 1.5, -0.1, math.nan):
+            with pytest.raises(
+                ValueError, match=rf"cl_{name} (must be 0 to 1 \(a fraction of the run\)|takes a finite)"
+            ):
+                replace(curriculum, **{name: time})

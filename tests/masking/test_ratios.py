@@ -1,12 +1,15 @@
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from r2mae.integrations.ratios import StepRatio
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.ratios import (
@@ -17,12 +20,8 @@ from r2mae.masking.ratios import (
     Uniform,
     UniformAbove,
     as_ratio,
-    draw,
-    ends_of,
-    is_scheduled,
-    is_stratified_per_sample,
 )
-from r2mae.masking.schemes import make_scheme, scheme_names
+from r2mae.masking.schemes import Scheme, make_scheme, scheme_names
 
 KEY = Key.root(0).fold("ratio")
 inner = st.floats(0.01, 0.99)
@@ -44,7 +43,7 @@ def test_a_ratio_that_hides_nothing_or_everything_is_refused(ratio: float) -> No
 
 
 def test_low_above_high_is_refused_with_a_hint() -> None:
-    with pytest.raises(ValueError, match=r"low \(0.9\) is above high \(0.5\): exchange them"):
+    with pytest.raises(ValueError, match=r"low \(0.9\) is above high \(0.5\): swap them"):
         Uniform(0.9, 0.5)
 
 
@@ -114,9 +113,11 @@ def test_a_schedule_needs_the_number_of_steps() -> None:
 
 
 @pytest.mark.parametrize("ratio", [LinearDecay, UniformAbove])
-def test_the_end_is_given_by_name(ratio: Any) -> None:
-    """The third number was once the decay."""
-    with pytest.raises(TypeError):
+def test_both_ends_in_either_way_and_the_others_by_name(ratio: Any) -> None:
+    assert ratio(0.9, 0.3) == ratio(high=0.9, low=0.3) == ratio(low=0.3, high=0.9)
+    with pytest.raises(ValueError, match=rf"swap them: its order is {ratio.__name__}\(high, low\)"):
+        ratio(0.3, 0.9)
+    with pytest.raises(TypeError):  # the third number was once the decay
         ratio(0.5, 0.1, 0.01)
 
 
@@ -170,11 +171,11 @@ def test_nodes_integrate_over_what_a_run_draws(ratio: Ratio) -> None:
 
 def test_per_sample_draws_one_ratio_a_row_keyed_by_the_global_row() -> None:
     ratio = Uniform(0.2, 0.8, per="sample")
-    whole = draw(ratio, 3, KEY, 64)
+    whole = ratio.draw(3, KEY, 64)
     assert isinstance(whole, np.ndarray)
-    np.testing.assert_array_equal(draw(ratio, 3, KEY.rows(48), 16), whole[48:])
+    np.testing.assert_array_equal(ratio.draw(3, KEY.rows(48), 16), whole[48:])
     assert len(set(whole.tolist())) == 64
-    assert isinstance(draw(Uniform(0.2, 0.8), 3, KEY, 64), float)
+    assert isinstance(Uniform(0.2, 0.8).draw(3, KEY, 64), float)
 
 
 PER_SAMPLE = Uniform(0.2, 0.6, "stratified", "sample")
@@ -185,7 +186,7 @@ def test_ratios_stratified_per_sample_have_one_row_in_each_part_of_the_range(
     a: float, b: float, rows: int, step: int, seed: int
 ) -> None:
     low, high = min(a, b), max(a, b)
-    found = draw(Uniform(low, high, "stratified", "sample").with_rows(rows), step, Key.root(seed), rows)
+    found = Uniform(low, high, "stratified", "sample").with_rows(rows).draw(step, Key.root(seed), rows)
     assert isinstance(found, np.ndarray)
     edges = low + (high - low) * np.arange(rows + 1) / rows
     ordered = np.sort(found)
@@ -197,15 +198,15 @@ def test_ratios_stratified_per_sample_have_one_row_in_each_part_of_the_range(
 def test_ratios_stratified_per_sample_are_the_same_in_every_part_of_a_batch(size: int, parts: int, step: int) -> None:
     """Micro-batches and processes."""
     ratio, rows = PER_SAMPLE.with_rows(size * parts), size * parts
-    whole = draw(ratio, step, KEY, rows)
-    pieces = [draw(ratio, step, KEY.rows(first), size) for first in range(0, rows, size)]
+    whole = ratio.draw(step, KEY, rows)
+    pieces = [ratio.draw(step, KEY.rows(first), size) for first in range(0, rows, size)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 20])
 def test_every_row_of_ratios_stratified_per_sample_is_uniform(rows: int) -> None:
     """Also in a batch of few rows, such as the last of a loader."""
-    draws = np.array([draw(PER_SAMPLE, step, KEY, rows) for step in range(2000)])
+    draws = np.array([PER_SAMPLE.draw(step, KEY, rows) for step in range(2000)])
     for row in {0, rows - 1}:
         assert stats.kstest((draws[:, row] - 0.2) / 0.4, "uniform").pvalue > 1e-3
     if rows == 3:  # every order of the three parts comes, about as often
@@ -215,8 +216,8 @@ def test_every_row_of_ratios_stratified_per_sample_is_uniform(rows: int) -> None
 
 
 def test_the_mean_of_ratios_stratified_per_sample_hardly_varies() -> None:
-    means = [float(np.mean(draw(PER_SAMPLE, step, KEY, 64))) for step in range(200)]
-    plain = [float(np.mean(draw(Uniform(0.2, 0.6, per="sample"), step, KEY, 64))) for step in range(200)]
+    means = [float(np.mean(PER_SAMPLE.draw(step, KEY, 64))) for step in range(200)]
+    plain = [float(np.mean(Uniform(0.2, 0.6, per="sample").draw(step, KEY, 64))) for step in range(200)]
     assert np.std(means) < np.std(plain) / 30  # √B·√3 times less: 1/(√12·B^1.5) of the range
 
 
@@ -224,17 +225,19 @@ def test_ratios_stratified_per_sample_know_their_batch() -> None:
     bound = PER_SAMPLE.with_rows(8)
     assert bound.bind(100) == bound != PER_SAMPLE
     assert Uniform(0.2, 0.6).with_rows(8) == Uniform(0.2, 0.6)
-    assert is_stratified_per_sample(bound)
-    assert is_stratified_per_sample(PER_SAMPLE)
+    assert bound.stratified_per_sample
+    assert PER_SAMPLE.stratified_per_sample
     for other in (Uniform(0.2, 0.6, "stratified"), Uniform(0.2, 0.6, per="sample"), Fixed(0.3)):
-        assert not is_stratified_per_sample(other)
+        assert not other.stratified_per_sample
     for ratio, first in ((bound, 4), (PER_SAMPLE, 1)):
         with pytest.raises(ValueError, match=r"are not in a batch of"):
-            draw(ratio, 0, KEY.rows(first), 6)
+            ratio.draw(0, KEY.rows(first), 6)
     for stratified, independent in zip(PER_SAMPLE.nodes(), Uniform(0.2, 0.6).nodes(), strict=True):
         np.testing.assert_array_equal(stratified, independent)
-    assert not is_scheduled(PER_SAMPLE)
-    assert 0.2 <= PER_SAMPLE(3, KEY) <= 0.6
+    assert not PER_SAMPLE.scheduled
+    for one in (PER_SAMPLE, Uniform(0.2, 0.6, per="sample")):
+        with pytest.raises(ValueError, match=r"call draw\(step, key, rows\)"):
+            one(3, KEY)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -253,18 +256,47 @@ def test_as_ratio_reads_numbers_and_ranges() -> None:
     assert as_ratio(0.4) == Fixed(0.4)
     assert as_ratio([0.2, 0.4]) == Uniform(0.2, 0.4)
     assert as_ratio(Grid((0.2,))) == Grid((0.2,))
-    with pytest.raises(ValueError, match="two numbers"):
-        as_ratio([0.1, 0.2, 0.3])
 
 
-class Toss:
-    """A ratio of a user, without the attributes `ends` and `scheduled`."""
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, Fraction, np.array, torch.tensor])
+def test_every_number_and_pair_is_a_ratio(kind: Any) -> None:
+    assert as_ratio(kind(0.25)) == Fixed(0.25)
+    low, high = (kind(one) for one in (0.25, 0.75))
+    assert as_ratio((low, high)) == Uniform(0.25, 0.75)
+    if kind in (np.array, torch.tensor):
+        assert as_ratio(kind([0.25, 0.75])) == Uniform(0.25, 0.75)
+    assert all(type(end) is float for end in as_ratio([low, high]).ends)
+    assert as_ratio([np.int64(0), np.int32(1)]) == Uniform(0, 1)
 
-    def bind(self, total_steps: int) -> "Toss":
+
+class Duck:
+    """What was a ratio before its class had to inherit."""
+
+    def bind(self, total_steps: int) -> "Duck":
         return self
 
     def __call__(self, step: int, key: Key) -> float:
-        return 0.2 if key.fold(step).uniform() < 0.5 else 0.6
+        return 0.5
+
+    def nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([0.5]), np.array([1.0])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "0.5", "ab", True, np.True_, [True, False], (), [0.1], [0.1, 0.2, 0.3], [[0.1, 0.2]], [0.1, "0.2"],
+     np.eye(2), {0.1: 0.2}, {0.1, 0.2}, 1j, Duck(), Uniform],
+)  # fmt: skip
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_ratio_is_refused_in_one_line(value: Any) -> None:
+    for make in (as_ratio, lambda one: Scheme("x", one), StepRatio):
+        with pytest.raises(ValueError, match=r"inherits from r2mae\.masking\.Ratio") as refused:
+            make(value)
+        assert "\n" not in str(refused.value)
+
+
+class Toss(Ratio):
+    """A ratio of a user, with what is needed only."""
 
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
         return np.array([0.2, 0.6]), np.array([0.5, 0.5])
@@ -279,13 +311,13 @@ class Toss:
         (LinearDecay(0.9, 0.5), (0.5, 0.9), True),
         (UniformAbove(0.6, 0.1), (0.1, 0.6), True),
         (Grid((0.1, 0.2, 0.5)), (0.1, 0.5), False),
-        (Toss(), (0.2, 0.6), True),
+        (Toss(), (0.2, 0.6), False),
     ],
 )
 def test_ends_are_the_lowest_and_highest_ratio(ratio: Ratio, ends: tuple[float, float], scheduled: bool) -> None:
-    assert ends_of(ratio) == ends
-    assert all(type(end) is float for end in ends_of(ratio))
-    assert is_scheduled(ratio) == scheduled
+    assert ratio.ends == ends
+    assert all(type(end) is float for end in ratio.ends)
+    assert ratio.scheduled == scheduled
     bound, key = ratio.bind(50), Key.root(0)
     assert all(ends[0] <= bound(step, key) <= ends[1] for step in range(50))
 
@@ -298,7 +330,7 @@ def test_a_decay_in_epochs_is_constant_within_an_epoch(total: int, epoch: int) -
     assert len({round(value, 12) for value in values}) == epochs[-1] + 1
     assert values[0] == pytest.approx(0.9)
     assert ratio.never_falls == (not epochs[-1])
-    assert ends_of(ratio) == pytest.approx((values[-1], 0.9))
+    assert ratio.ends == pytest.approx((values[-1], 0.9))
     if epochs[-1]:  # t runs from 0 to the number of the last epoch, where the floor is reached
         assert values[-1] == pytest.approx(0.6)
         for value, t in zip(values, epochs, strict=True):
@@ -330,10 +362,10 @@ def test_micro_batches_and_processes_share_the_ratio_of_a_step(name: str) -> Non
             built = make_scheme(name, SchemeDefaults(ratio=0.5, low=0.2, high=0.8), **changed).bind(40, 4.0, 12)
         except ValueError:
             continue
-        if getattr(built.ratio, "per", "batch") == "sample":
+        if built.ratio.per_sample:
             continue
         for step in range(20):
-            drawn = {float(np.mean(draw(built.ratio, step, Key.root(1).rows(first), 4))) for first in (0, 4, 8)}
+            drawn = {float(np.mean(built.ratio.draw(step, Key.root(1).rows(first), 4))) for first in (0, 4, 8)}
             assert len(drawn) == 1, f"{name}, step {step}"
 
 

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
+from r2mae.masking import Ratio
 from r2mae.theory import ClosedRisk, Covariance, Inputs, fixed_point
 from r2mae.theory.copies import Copies
 
 Nodes = tuple[np.ndarray, np.ndarray]
 
 
-class Given:
+class Given(Ratio):
     """A discrete distribution of ratios."""
 
     def __init__(self, p: object, weight: object) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2mae.masking import Uniform
+from r2mae.masking import Ratio, Uniform
 from r2mae.theory import (
     Covariance,
     Dense,
@@ -39,7 +39,7 @@ P = np.round(np.arange(0.05, 0.96, 0.1), 2)
 PARTS = ("risk", "bias", "variance", "magnitude")
 
 
-class Nodes:
+class Nodes(Ratio):
     def __init__(self, p: np.ndarray, weight: np.ndarray) -> None:
         self._nodes = p, weight
 

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2mae.masking import Fixed, Uniform
+from r2mae.masking import Fixed, Ratio, Uniform
 from r2mae.theory import kept_rows
 from r2mae.theory.rows import nodes_of, ratios_of
 
 
-class Given:
+class Given(Ratio):
     def __init__(self, p: list[float], weight: list[float]) -> None:
         self._nodes = np.array(p), np.array(weight)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from r2mae.masking import LinearDecay, Uniform
+from r2mae.masking import LinearDecay, Ratio, Uniform
 from r2mae.theory.closed import isotropic_risk
 from r2mae.theory.masked import (
     RandomStream,
@@ -23,7 +23,7 @@ from r2mae.theory.simulate import simulate
 
 
 @dataclass(frozen=True)
-class TwoPoints:
+class TwoPoints(Ratio):
     """A discrete distribution: a third at 0.2, the rest at 0.6."""
 
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +105,7 @@ def test_ratios_of_rows() -> None:
     drawn = ratios_of_rows(TwoPoints(), u)
     assert set(drawn) == {0.2, 0.6}
     assert abs((drawn == 0.2).mean() - 1 / 3) < 0.02
-    slow = LinearDecay(0.8, 0.2, end=0.75).bind(101)  # spends time at its floor: not U(0.2, 0.8)
+    slow = LinearDecay(high=0.8, low=0.2, end=0.75).bind(101)  # spends time at its floor: not U(0.2, 0.8)
     p, weight = slow.nodes()
     assert set(ratios_of_rows(slow, u)) <= set(p)
     assert ratios_of_rows(slow, u).mean() == pytest.approx((weight * p).sum(), abs=0.01)

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.training.conftest import InterruptAt, ToyConfig, ToyDomain
 
+from r2mae.cli.launch import run_on_devices
 from r2mae.errors import UserError
 from r2mae.training.loop import fit
 
@@ -67,11 +68,17 @@ def train(out: str, options: dict[str, Any], reporter: Any) -> None:
         fit(ToyConfig.make(threads=1, **options), ToyDomain(), out, reporter=reporter)
     except UserError as error:
         if not more:
-            sys.exit(f"r2mae: {error}")
+            raise
         if os.environ["RANK"] == "0":  # the others have met the same
             print(f"r2mae: {error}", file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        sys.exit(130)
+
+
+def train_all() -> int:
+    """Train the runs of the command."""
+    step = os.environ.get("R2MAE_TEST_WAIT")
+    for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        train(out, json.loads(options), Waiting(int(step)) if step else None)
+    return 0
 
 
 def refuse_threads() -> None:
@@ -88,6 +95,9 @@ if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if "R2MAE_TEST_EXIT" in os.environ and os.environ.get("RANK") == "1":
         os._exit(3)
-    step = os.environ.get("R2MAE_TEST_WAIT")
-    for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        train(out, json.loads(options), Waiting(int(step)) if step else None)
+    try:
+        sys.exit(run_on_devices(train_all))
+    except UserError as error:
+        sys.exit(f"r2mae: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -65,7 +65,7 @@ def test_steps_of_a_run() -> None:
 
 
 def test_plain_types_and_back() -> None:
-    config = ImagesConfig.make(data="digits", scheme="cl", ratio=0.3)
+    config = ImagesConfig.make(data="digits", scheme="cl", ratio=0.6)
     assert ImagesConfig.from_dict(config.to_dict()) == config
     assert config.to_dict()["domain"] == "images"
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
+from r2mae.cli import launch
+from r2mae.cli.launch import run_on_devices
 from r2mae.cli.parsing import loading
 from r2mae.errors import UserError
 from r2mae.training import checkpoint, distributed
@@ -19,7 +21,7 @@ from r2mae.training.checkpoint import CheckpointKeeper
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.interrupt import StopRequest
-from r2mae.training.ranks import is_first
+from r2mae.training.ranks import NotStartedError, ProcessLostError, is_first
 from r2mae.training.step import Pretraining
 
 from .conftest import ToyConfig
@@ -48,7 +50,7 @@ def test_the_cause_is_not_who_ended_first(
     failures = {rank: ProcessFailure(rank, 1, one, "") for rank, one in codes.items()}
     for failure in failures.values():
         failure.message = "RuntimeError: timed\nout"
-    assert distributed._exit_code(failures, 2) == code
+    assert launch._exit_code(failures, 2) == code
     text = capsys.readouterr().err
     assert text.startswith(f"r2mae: {told}") if told else not text
 
@@ -66,27 +68,38 @@ def test_the_first_process_reports_what_all_meet(
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     waits: list[float] = []
     monkeypatch.setattr(distributed, "time", SimpleNamespace(sleep=waits.append))
-    monkeypatch.setattr(distributed.threading, "Thread", Mock())
-    kind = SystemExit if launched and error is GLOO else UserError if error is GLOO else type(error)
-    with pytest.raises(kind) as raised, together(ToyConfig.make(devices=2)):
-        raise error
-    if error is GLOO:
-        assert raised.value.code == LOST if launched else "another process of this run ended" in str(raised.value)
-    assert bool(waits) == (rank == 1 and kind is not SystemExit)
-    assert (tmp_path / "error.json").exists() == (kind is SystemExit)
+    monkeypatch.setattr(launch.threading, "Thread", Mock())
+
+    def command() -> int:
+        with together(ToyConfig.make(devices=2)):
+            raise error
+
+    kind = ProcessLostError if error is GLOO else type(error)
+    with pytest.raises(kind):
+        command()
+    assert bool(waits) == (rank == 1)
+    if launched and error is GLOO:
+        assert run_on_devices(command) == LOST
+    else:
+        with pytest.raises(kind):
+            run_on_devices(command)
+    assert (tmp_path / "error.json").exists() == (launched and error is GLOO)
 
 
-def test_a_process_that_is_not_of_torchrun_starts_its_command_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "launch", lambda devices: 40 + devices)
-    with pytest.raises(SystemExit) as ended, together(ToyConfig.make(devices=2)):
+def train() -> int:
+    with together(ToyConfig.make(devices=2)):
         pytest.fail("this process trains nothing")
-    assert ended.value.code == 42
 
 
-def test_a_notebook_cannot_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_command_starts_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotStartedError, match="torchrun --nproc-per-node 2 SCRIPT"):
+        train()
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "launch", lambda devices: 40 + devices)
+        assert run_on_devices(train) == 42
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    with pytest.raises(UserError, match="2 devices need a command or a script"), together(ToyConfig.make(devices=2)):
-        pytest.fail("this process trains nothing")
+    with pytest.raises(UserError, match="2 devices need a command or a script"):  # of a notebook
+        run_on_devices(train)
 
 
 def test_a_second_signal_stops_several_processes_at_once_but_not_the_echo_of_the_first(

@@ -11,7 +11,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
-from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
+from r2mae.masking.ratios import Fixed, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_kind, scheme_names
 from r2mae.text.config import TextConfig
 from r2mae.training.config import Layer, RunConfig
@@ -42,7 +42,7 @@ def test_own_schedules_reach_the_scheme() -> None:
     assert above.ratio == UniformAbove(0.9, 0.5, end=0.2)
     early = ImagesConfig.make(data="x", scheme="dynamic", decay_end=0.5).scheme.make()
     assert early.ratio == LinearDecay(0.9, 0.5, end=0.5)
-    config = ImagesConfig.make(data="x", scheme="cl", cl_warmup=5, cl_start=10, cl_end=30, cl_iterations=7)
+    config = ImagesConfig.make(data="x", scheme="cl", cl_warmup=0.005, cl_start=0.01, cl_end=0.03, cl_iterations=7)
     curriculum = config.scheme.make().bind(1000).curriculum
     assert curriculum is not None
     assert curriculum.iterations == 7
@@ -50,22 +50,44 @@ def test_own_schedules_reach_the_scheme() -> None:
     assert [curriculum.multiplier_at(step) for step in (10, 20, 30, 999)] == [1, 0, -1, -1]
     for name, fields in (
         ("r2mae", {"decay_end": 0.1}),
-        ("r2mae", {"cl_warmup": 3}),
-        ("cl-k0", {"cl_start": 3}),  # its multiplier never falls
+        ("r2mae", {"cl_warmup": 0.3}),
+        ("cl-k0", {"cl_start": 0.3}),  # its multiplier never falls
         ("r2mae-cl", {"sampling": "stratified"}),
     ):
         with pytest.raises(UserError, match=f"the scheme '{name}' does not take '{next(iter(fields))}'"):
             ImagesConfig.make(data="x", scheme=name, **fields)
 
 
-def test_times_are_steps_or_fractions_of_the_run() -> None:
-    times = {"cl_warmup": 0.1, "cl_start": 100, "cl_end": 1.0}
-    scheme = ImagesConfig.make(data="x", scheme="cl", **times).scheme.bind(1000)
+def test_times_are_fractions_of_the_run() -> None:
+    times = {"cl_warmup": 0.1, "cl_start": 0.1, "cl_end": 1}
+    config = ImagesConfig.make(data="x", scheme="cl", **times)
+    assert config == config.replace(cl_end=1.0)
+    scheme = config.scheme.bind(1000)
     assert scheme.curriculum is not None
     assert [scheme.curriculum.frozen(step) for step in (99, 100)] == [True, False]
     assert [scheme.curriculum.multiplier_at(step) for step in (100, 550, 1000)] == [1, 0, -1]
-    with pytest.raises(UserError, match=r"cl_start \(step 600\) is after cl_end \(step 500\) in a run of 1,000 steps"):
-        ImagesConfig.make(data="x", scheme="cl", cl_start=0.6, cl_end=500).scheme.bind(1000)
+    with pytest.raises(UserError, match=r"cl_start \(0\.6\) is after cl_end \(0\.5\)"):
+        ImagesConfig.make(data="x", scheme="cl", cl_start=0.6, cl_end=0.5)
+
+
+@pytest.mark.parametrize("name", ["cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0"])
+@pytest.mark.parametrize(("given", "count"), [(1, 1), (2, 2), (10, 10), (10.0, 10), (0.05, 9), (0.999, 2)])
+def test_the_grid_of_a_curriculum(name: str, given: float, count: int) -> None:
+    curriculum = ImagesConfig.make(data="x", scheme=name, cl_grid=given).scheme.make().curriculum
+    assert curriculum is not None
+    values = curriculum.grid.values
+    assert len(values) == count
+    assert (values[0], values[-1]) == pytest.approx((0.5, 0.9) if count > 1 else (0.7, 0.7))
+
+
+def test_what_a_curriculum_has_no_weights_for_is_refused() -> None:
+    for name in ("cl", "cl-k0"):
+        for ratio in (0.95, 0.4):
+            with pytest.raises(UserError, match=rf"ratio \({ratio}\) must be within low to high \(0.5 to 0.9\)"):
+                ImagesConfig.make(data="x", scheme=name, ratio=ratio)
+        assert ImagesConfig.make(data="x", scheme=name, ratio=0.95, high=0.95).scheme.make().ratio == Fixed(0.95)
+    with pytest.raises(UserError, match=r"below 1 their distance \(0\.05\), not 2\.5"):
+        ImagesConfig.make(data="x", scheme="cl", cl_grid=2.5)
 
 
 @pytest.mark.parametrize("name", scheme_names())
@@ -173,10 +195,11 @@ def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: d
     [
         ({"scheme": "cl", "cl_iterations": 0}, "cl_iterations must be 1 to 10000, not 0"),
         ({"scheme": "cl", "cl_iterations": 2.5}, "cl_iterations takes a whole number, not 2.5"),
-        ({"scheme": "dynamic", "decay_end": -1.0}, "decay_end must be 1e-06 to 1, not -1"),
+        ({"scheme": "dynamic", "decay_end": -1.0}, r"decay_end must be 1e-06 to 1 \(a fraction of the run\), not -1"),
         ({"scheme": "dynamic", "decay_end": "soon"}, "decay_end takes a number, not 'soon'"),
         ({"scheme": "cl", "cl_iterations": 0}, "cl_iterations must be 1 to"),
         ({"scheme": "cl", "cl_start": True}, "cl_start takes a number, not True"),
+        ({"scheme": "cl", "cl_warmup": 500}, r"cl_warmup must be 0 to 1 \(a fraction of the run\), not 500"),
         ({"low": float("nan")}, "low"),
         ({"scheme.pwoer": 3}, "no scheme takes 'pwoer': omit it"),
         ({"scheme.low": 0.3, "low": 0.2}, "low is given twice"),

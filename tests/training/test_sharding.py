@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "curriculum, accumulation, clipping": {
         "scheme": "r2mae-cl", "cl_warmup": 0, "accumulate": 2, "clip": 0.05, "optimizer": "adamw", "weight_decay": 0.1
     },
-    "frozen weights": {"scheme": "r2mae-cl", "cl_warmup": 100},
+    "frozen weights": {"scheme": "r2mae-cl", "cl_warmup": 1},
     "dropout, momentum": {"dropout": 0.3, "optimizer": "sgd"},
 }  # fmt: skip
 

@@ -79,9 +79,7 @@ def test_the_loss_of_a_step_is_the_mean_of_the_means_of_its_samples(model: ToyMo
     loss = module(images(), 0, 0)
     assert module.scheme is not None
     key = module.config.key
-    from r2mae.masking.ratios import draw
-
-    ratios = draw(module.scheme.ratio, 0, key.fold("ratio"), ROWS)
+    ratios = module.scheme.ratio.draw(0, key.fold("ratio"), ROWS)
     assert module.ratio == pytest.approx(float(np.mean(ratios)))
     task = PixelTask(PIXELS, exact=True)  # although the run's own task hides each pixel by itself
     assert module.task == PixelTask(PIXELS)

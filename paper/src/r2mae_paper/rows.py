@@ -88,13 +88,13 @@ def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
     """
     try:
         text = read_confined(path).decode("utf-8")
-        if "\0" in text:
-            raise UserError(f"{path} is not text: {hint}")
         lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
     except UnicodeDecodeError:
         raise UserError(f"{path} is not text: {hint}") from None
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}): {hint}") from None
+    if "\0" in text:
+        raise UserError(f"{path} is not text: {hint}")
     if not lines:
         raise UserError(f"{path} is empty: {hint}")
     columns, *rows = lines

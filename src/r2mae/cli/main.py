@@ -5,10 +5,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from errno import EDQUOT, EEXIST, EFBIG, ENOSPC, ENOTDIR
+from functools import partial
 from typing import Any
 
 from r2mae import __version__
 from r2mae.cli.commands import COMMANDS, all_commands, next_words, parser_for, split_command
+from r2mae.cli.launch import run_on_devices
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.registry import external_commands
 from r2mae.screen import Screen
@@ -52,7 +54,7 @@ def _run(words: list[str]) -> int:
     try:
         if nul := next((word for word in words if "\0" in word), None):
             raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: omit it")
-        return _dispatch(words)
+        return run_on_devices(partial(_dispatch, words))
     except BrokenPipeError:  # `r2mae data list | head`
         sys.stderr.close()
         return 0

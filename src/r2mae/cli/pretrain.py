@@ -57,6 +57,8 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         fitted, results = pretrain(config, domain, out, reporter=ProgressBar(label), progress=progress)
+    if not is_first():
+        return 0
     if options.json:
         print_json({"run": str(out), "worked": fitted.trained_now, **results})
         return 0

@@ -56,9 +56,6 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
         data = domain.load(config)
         if number == 0:
             log_notes(data)
-            for own in {run.variant.label: run.config for run in waiting if not run.variant.baseline}.values():
-                if own.hides:
-                    own.scheme.bind(own.optimizer.total_steps(len(data.train)))  # refuses times in the wrong order
             names = list(dict.fromkeys(run.variant.label for run in waiting if run.variant.baseline))
             if names and here:
                 with with_variables({JOBS: str(min(jobs, len(waiting)))}):  # they share the memory

@@ -20,7 +20,6 @@ from r2mae.domains.lookup import domain_of_run
 from r2mae.environment import environment
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
-from r2mae.masking.ratios import is_per_sample
 from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, read_initial_weights
@@ -50,7 +49,7 @@ def gather(
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
         curves=pd.concat(map(_curve, trained), ignore_index=True),  # thinned: label, seed, step, losses
-        by_sample=tuple(run.variant.label for run in shown if is_per_sample(run.variant.config.scheme.make().ratio)),
+        by_sample=tuple(run.variant.label for run in shown if run.variant.config.scheme.make().ratio.per_sample),
         reconstructions=found or {},
         config={
             **_config_fields(base),

@@ -10,12 +10,12 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run, get_domain
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.items import ItemRecorder
+from r2mae.masking.schemes import scheme_kind
 from r2mae.progress import Reporter
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.pretrain import log_notes, pretrain, supported, write_results
 from r2mae.training.saving import load_model
-from r2mae.training.scheme import kind_of
 from r2mae.training.task import Data
 
 
@@ -53,7 +53,7 @@ def train_run(
 def check_scheme(name: str) -> None:
     """Refuse a scheme that is registered only in the parent process."""
     try:
-        kind_of(name)
+        scheme_kind(name)
     except UserError as error:
         raise UserError(
             f"{error} (processes of a comparison know the schemes of installed packages, and those that a script "

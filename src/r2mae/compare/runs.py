@@ -15,7 +15,7 @@ from r2mae.errors import UserError, nearest
 from r2mae.fields import short_repr
 from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
-from r2mae.training.scheme import SchemeSpec, kind_of
+from r2mae.training.scheme import SchemeSpec
 
 _MOST_SEEDS = 10_000
 
@@ -136,7 +136,7 @@ def plan_variants(
         raise UserError("ratios is an empty list: name ratios, or omit the option")
     if len(set(schemes)) < len(schemes):
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
-    if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):
+    if ratios is not None and not any(scheme_kind(name).per_ratio for name in schemes):
         raise UserError(f"ratios are for the scheme {' or '.join(map(repr, per_ratio_schemes()))}: add it to --schemes")
     given = base.scheme.given_options if options is None else options
     given = {name: value for name, value in given.items() if value is not None}
@@ -148,7 +148,7 @@ def plan_variants(
             raise UserError(option_not_taken(option, schemes))
     variants = []
     for name in schemes:
-        kind = kind_of(name)
+        kind = scheme_kind(name)
         own = {option: value for option, value in given.items() if option in kind.options}
         each = [own]
         if kind.per_ratio:
@@ -237,7 +237,7 @@ def _options_of_variants(name: str, ratios: Sequence[float] | None) -> tuple[str
     For a scheme of one fixed ratio, `ratio`, `low` and `high` are among them only without `ratios`: they are then its
     fixed ratios.
     """
-    kind = kind_of(name)
+    kind = scheme_kind(name)
     if not kind.per_ratio:
         return kind.options
     others = tuple(option for option in kind.options if option not in _RATIO_OPTIONS)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, nearest, unknown
+from r2mae.masking.schemes import scheme_kind
 from r2mae.training.config import Layer, RunConfig, naming, split_options
-from r2mae.training.scheme import SchemeSpec, check_options, kind_of
+from r2mae.training.scheme import SchemeSpec, check_options
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
@@ -162,7 +163,7 @@ def make_base(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, di
         fields, options = split_options(values)
         scheme = fields.pop("scheme", None)
         if isinstance(scheme, str):
-            kind_of(scheme)  # which refuses unknown ones, although the schemes of the command are others
+            scheme_kind(scheme)  # which refuses unknown ones, although the schemes of the command are others
         config: RunConfig = kind.of_values({**fields, "seed": kind.seed})
         return config, check_options(options)
 

@@ -171,6 +171,8 @@ def command(run: str, data: str | None = None, *, out: str | None = None, **opti
     where = Path(out or Path(run) / f"finetune-seed{config.seed}")
     was_finished = RunFolder(where).trained
     results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, finetune"))
+    if not is_first():
+        return
     if was_finished:
         print(f"{where} is finished already; nothing was trained")
     for metric in FINETUNED.metrics_of(config):

@@ -7,7 +7,7 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.masking.ratios import Ratio, as_ratio, is_per_sample
+from r2mae.masking.ratios import Ratio, as_ratio
 
 RatioGiven = float | tuple[float, float] | Ratio
 """A fixed ratio, the ends of a uniform range, or any ratio of :mod:`r2mae.masking`."""
@@ -35,7 +35,7 @@ class StepRatio:
 
     def __init__(self, ratio: RatioGiven, seed: int = 0, attribute: str = "mask_ratio") -> None:
         self.given = as_ratio(ratio)
-        if is_per_sample(self.given):
+        if self.given.per_sample:
             raise UserError(f"{attribute} is one number for all samples: give a ratio with per='batch'")
         self.key, self.attribute = Key.root(seed).fold("ratio"), attribute
         self._ratio = self.given

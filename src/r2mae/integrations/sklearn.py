@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import element_mask
-from r2mae.masking.ratios import Uniform, draw
+from r2mae.masking.ratios import Uniform
 
 if TYPE_CHECKING:
     from typing import Self
@@ -168,7 +168,7 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
 
     def _error(self, values: Float[Tensor, "b d"], seen: Bool[Tensor, "b d"], step: int, key: Key) -> Float[Tensor, ""]:
         """Hide observed entries and return their mean squared error; each row has the same weight."""
-        ratio = draw(Uniform(self.low, self.high, sampling="stratified", per="sample"), step, key, len(values))
+        ratio = Uniform(self.low, self.high, "stratified", "sample").draw(step, key, len(values))
         hidden = element_mask(tuple(values.shape), ratio, key.fold("mask", step), device=values.device) & seen
         squared = (self._predict(values, seen & ~hidden) - values) ** 2 * hidden
         rows = hidden.sum(1)

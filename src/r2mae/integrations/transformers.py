@@ -4,6 +4,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from r2mae.errors import UserError, unknown
 from r2mae.integrations.ratios import RatioGiven, StepRatio
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import corrupt_tokens, token_mask
-from r2mae.masking.ratios import Ratio, as_ratio, draw, is_scheduled, is_stratified_per_sample
+from r2mae.masking.ratios import Ratio, as_ratio
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerState
@@ -72,16 +73,13 @@ class MaskCollator:
         corruption: Corruption = "80-10-10",
         pad_to_multiple_of: int | None = None,
     ) -> None:
-        try:
-            self.ratio = as_ratio(ratio)
-        except ValueError as error:
-            raise UserError(str(error)) from None
-        if is_stratified_per_sample(self.ratio):
+        self.ratio = as_ratio(ratio)
+        if self.ratio.stratified_per_sample:
             raise UserError(
                 "per-sample ratios need a loss with equal weight for each row, and Trainer's loss weights tokens "
                 "equally: give Uniform(low, high), or train with `r2mae pretrain text --scheme r2mae-per-sample`"
             )
-        if is_scheduled(self.ratio):
+        if self.ratio.scheduled:
             raise UserError(
                 f"{self.ratio} depends on the step, which a collator does not know: give a number, a Grid or an "
                 "independent Uniform, or train with `r2mae pretrain text`"
@@ -111,7 +109,7 @@ class MaskCollator:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the masks, also in worker processes."""
-        self._shared[0], self._shared[1] = epoch, 1
+        self._shared[0], self._shared[1] = index(epoch), 1
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Tensor]:
         """Return padded `input_ids` with hidden tokens, `labels` (−100 at other tokens), and the other fields.
@@ -137,7 +135,7 @@ class MaskCollator:
         if "attention_mask" in batch:
             special |= batch["attention_mask"] == 0
         key = self._key(clean)
-        ratio = draw(self.ratio, 0, key.fold("ratio"), len(clean))
+        ratio = self.ratio.draw(0, key.fold("ratio"), len(clean))
         hidden = token_mask(special, ratio, key.fold("mask"), exact=True)
         batch["input_ids"] = corrupt_tokens(
             clean,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from r2mae.masking.curriculum import FeatureWeights, UnitWeights
     from r2mae.masking.keys import Key, uniforms
     from r2mae.masking.masks import column_mask, corrupt_tokens, element_mask, hidden_count, patch_mask, token_mask
-    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, draw
+    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove
 
 __all__ = [
     "Curriculum",
@@ -31,7 +31,6 @@ __all__ = [
     "UnitWeights",
     "column_mask",
     "corrupt_tokens",
-    "draw",
     "element_mask",
     "hidden_count",
     "make_scheme",

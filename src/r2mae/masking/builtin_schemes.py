@@ -29,7 +29,7 @@ def _dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end: floa
     """Ratio falls linearly from high to low over the run."""
     from r2mae.masking.ratios import LinearDecay
 
-    return Scheme("dynamic", LinearDecay(high, low, end=decay_end, unit=decay_in))
+    return Scheme("dynamic", LinearDecay(high=high, low=low, end=decay_end, unit=decay_in))
 
 
 @register("mdlm", colour="#009e73")
@@ -53,7 +53,7 @@ def _r2mae_dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end
     """p ~ U(floor, high) for every mini-batch, with a floor that falls from high to low over the run."""
     from r2mae.masking.ratios import UniformAbove
 
-    return Scheme("r2mae-dynamic", UniformAbove(high, low, end=decay_end, unit=decay_in))
+    return Scheme("r2mae-dynamic", UniformAbove(high=high, low=low, end=decay_end, unit=decay_in))
 
 
 @register("cl", colour="#0072b2")
@@ -71,7 +71,9 @@ def _cl(
     """Fixed ratio with loss weights learned from easy to hard."""
     grid = _grid(low, high, cl_grid)
     return Scheme(
-        "cl", _one_ratio(ratio), Curriculum(grid, "falling", cl_warmup, cl_start, cl_end, cl_iterations, cl_floor)
+        "cl",
+        _one_ratio(ratio, low, high),
+        Curriculum(grid, "falling", cl_warmup, cl_start, cl_end, cl_iterations, cl_floor),
     )
 
 
@@ -86,7 +88,9 @@ def _cl_k0(
     cl_floor: float = 1e-9,
 ) -> Scheme:
     """Fixed ratio with loss weights that always learn the easy entries."""
-    return Scheme("cl-k0", _one_ratio(ratio), _easy(_grid(low, high, cl_grid), cl_warmup, cl_iterations, cl_floor))
+    return Scheme(
+        "cl-k0", _one_ratio(ratio, low, high), _easy(_grid(low, high, cl_grid), cl_warmup, cl_iterations, cl_floor)
+    )
 
 
 @register("r2mae-cl", colour="#cc79a7")
@@ -127,19 +131,24 @@ def _r2mae_per_sample(low: float, high: float) -> Scheme:
     return Scheme("r2mae-per-sample", Uniform(low, high, "stratified", "sample"))
 
 
-def _one_ratio(ratio: float) -> "Fixed":
+def _one_ratio(ratio: float, low: float = 0.0, high: float = 1.0) -> "Fixed":
+    """Return a fixed ratio; one that is outside of a curriculum's range would have the weights of another ratio."""
     from r2mae.masking.ratios import Fixed
 
+    if low <= high and 0 <= ratio <= 1 and not low <= ratio <= high:
+        raise ValueError(f"ratio ({ratio:g}) must be within low to high ({low:g} to {high:g}): give all three")
     return Fixed(ratio)
 
 
 def _grid(low: float, high: float, spacing: float) -> "Grid":
-    """Return the grid of a curriculum: a whole number is the number of its ratios."""
+    """Return the grid of a curriculum: from 1 on, `spacing` is the number of its ratios; one is in the middle."""
     from r2mae.masking.ratios import Grid
 
-    if isinstance(spacing, int):
-        return Grid.spaced(low, high, (high - low) / max(spacing - 1, 1) or 1.0)
-    return Grid.spaced(low, high, spacing)
+    if spacing >= 1 and spacing != int(spacing):
+        raise ValueError(f"cl_grid is a number of ratios (10), or below 1 their distance (0.05), not {spacing:g}")
+    if spacing == 1:
+        return Grid(((low + high) / 2,))
+    return Grid.spaced(low, high, spacing if spacing < 1 else (high - low) / (spacing - 1) or 1.0)
 
 
 def _easy(grid: "Grid", warmup: float, iterations: int, floor: float) -> Curriculum:

@@ -9,6 +9,8 @@ middle of the stream draws the same numbers as one that started at its beginning
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
+from typing import SupportsIndex
 
 import numpy as np
 from jaxtyping import Float, Int64, UInt64
@@ -44,23 +46,24 @@ class Key:
     row: int = 0
 
     @classmethod
-    def root(cls, seed: int) -> "Key":
+    def root(cls, seed: SupportsIndex) -> "Key":
         """Return the key of a run. Different seeds give different keys; 0 is a valid seed."""
-        return cls(_mix(int(seed) & _ALL_64_BITS))
+        return cls(_mix(index(seed) & _ALL_64_BITS))
 
-    def fold(self, *parts: int | str) -> "Key":
-        """Return the key of a sub-stream named by integers (steps, epochs) or words."""
+    def fold(self, *parts: SupportsIndex | str) -> "Key":
+        """Return the key of a sub-stream named by integers (steps, epochs) or words; fractions are a TypeError."""
         state = self.state
         for part in parts:
-            word = _hash_of(part) if isinstance(part, str) else int(part) & _ALL_64_BITS
+            word = _hash_of(part) if isinstance(part, str) else index(part) & _ALL_64_BITS
             state = _mix((_mix((word + INCREMENT) & _ALL_64_BITS) ^ state) + INCREMENT & _ALL_64_BITS)
         return Key(state, self.row)
 
-    def rows(self, first: int) -> "Key":
+    def rows(self, first: SupportsIndex) -> "Key":
         """Return this key for rows that start at `first` in the global batch."""
-        if first < 0:
-            raise ValueError(f"the first row must be 0 or more, not {first}")
-        return Key(self.state, int(first))
+        row = index(first)
+        if row < 0:
+            raise ValueError(f"the first row must be 0 or more, not {row}")
+        return Key(self.state, row)
 
     def uniform(self) -> float:
         """Return one number in [0, 1) with 53 random bits; it depends on the state alone."""

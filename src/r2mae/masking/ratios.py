@@ -1,16 +1,20 @@
 """Mask ratios: what fraction is hidden at an optimiser step, and the distribution the theory integrates over.
 
-A ratio is a small frozen object. ``bind(total_steps)`` fixes its schedule, ``ratio(step, key)`` is the mask ratio
-of one optimiser step, and ``nodes()`` is a quadrature of its distribution over the whole run. No torch.
+A ratio is a small frozen object whose class inherits from :class:`Ratio`. ``bind(total_steps)`` fixes its schedule,
+``ratio(step, key)`` is the mask ratio of one optimiser step, and ``nodes()`` is a quadrature of its distribution over
+the whole run. No torch.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from numbers import Real
+from operator import index
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation, uniforms
 
 Nodes = tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
@@ -19,26 +23,77 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(9)
 _STRATA = 16  # steps in a block of stratified draws
 
 
-@runtime_checkable
-class Ratio(Protocol):
-    """The interface of every ratio object.
+class Ratio(ABC):
+    """The base of every ratio. Only :meth:`nodes` must be defined; a schedule has `scheduled` and :meth:`bind`, too."""
 
-    One whose schedule counts epochs also has ``with_epochs(steps)``, which returns the ratio for epochs of so many
-    optimiser steps; one that divides the rows of a global batch has ``with_rows(rows)``.
-    """
+    @property
+    def scheduled(self) -> bool:
+        """Whether the ratio depends on the step beyond the step's own random draw."""
+        return False
+
+    @property
+    def per_sample(self) -> bool:
+        """Whether every sample has a ratio of its own, by :meth:`draw`."""
+        return False
+
+    @property
+    def stratified_per_sample(self) -> bool:
+        """Whether the samples of a step divide the range among them: one ratio in each of as many equal parts."""
+        return False
+
+    @property
+    def never_falls(self) -> bool:
+        """Whether a falling ratio stays constant, because the run ends before it falls."""
+        return False
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the range, as tables show them; by default the lowest and the highest node."""
+        p, _ = self.nodes()
+        return float(np.min(p)), float(np.max(p))
 
     def bind(self, total_steps: int) -> "Ratio":
         """Return the ratio with its schedule fixed to a run of `total_steps` optimiser steps."""
+        return self
 
-    def __call__(self, step: int, key: Key) -> float:
-        """Return the ratio of optimiser step `step` (from 0); `key` is the run's key for ratios."""
+    def with_epochs(self, steps: float) -> "Ratio":
+        """Return the ratio for epochs of `steps` optimiser steps; itself, unless its schedule counts epochs."""
+        return self
 
+    def with_rows(self, rows: int) -> "Ratio":
+        """Return the ratio for optimiser steps of `rows` samples; itself, unless it is stratified per sample."""
+        return self
+
+    @abstractmethod
     def nodes(self) -> Nodes:
         """Return ratios and weights (which sum to 1) that integrate over the ratio's distribution."""
 
+    def quantile(self, u: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+        """Map uniform numbers in [0, 1) to ratios; by default to the nodes, as often as their weights say."""
+        p, weight = self.nodes()
+        return np.asarray(np.take(p, np.searchsorted(np.cumsum(weight)[:-1], u, side="right")))
+
+    def __call__(self, step: int, key: Key) -> float:
+        """Return the ratio of optimiser step `step` (from 0), by default a draw; `key` is the run's key for ratios."""
+        return float(self.quantile(np.asarray(key.fold(step).uniform())))
+
+    def draw(self, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
+        """Draw the ratio of a mini-batch of `rows`, or one ratio for each row if it is `per_sample`.
+
+        Parameters
+        ----------
+        step : int
+            Optimiser step, from 0.
+        key : Key
+            The run's key for ratios; its row is the first row in the global batch.
+        rows : int
+            Number of rows.
+        """
+        return self(step, key)
+
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Ratio):
     """One ratio for the whole run.
 
     Parameters
@@ -47,16 +102,11 @@ class Fixed:
         Fraction hidden, strictly between 0 and 1.
     """
 
-    scheduled: ClassVar[bool] = False
     value: float
 
     def __post_init__(self) -> None:
         _check_ratio("ratio", self.value)
         _check_not_constant("ratio", self.value, self.value)
-
-    def bind(self, total_steps: int) -> "Fixed":
-        """Return itself: there is no schedule."""
-        return self
 
     def __call__(self, step: int, key: Key) -> float:
         """Return the ratio."""
@@ -68,7 +118,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(Ratio):
     """R²MAE: p ~ U(low, high), drawn for every mini-batch (section 4 of the paper).
 
     ``Uniform(0, 1)`` is MDLM's ratio.
@@ -82,7 +132,7 @@ class Uniform:
         consecutive steps has one draw in each of 16 parts, in an order keyed by the run. With ``per="sample"``, an
         optimiser step of B samples has one sample in each of B parts. A single draw is still U(low, high).
     per : {"batch", "sample"}
-        One ratio per mini-batch (the paper), or one for every sample (see :func:`draw`).
+        One ratio per mini-batch (the paper), or one for every sample (by :meth:`draw`).
     rows : int, optional
         Samples of an optimiser step, set by :meth:`with_rows`; for ratios stratified per sample only.
     """
@@ -96,31 +146,57 @@ class Uniform:
     def __post_init__(self) -> None:
         _check_range(self.low, self.high)
         if self.sampling not in ("independent", "stratified"):
-            raise ValueError(f"sampling must be 'independent' or 'stratified', not {self.sampling!r}")
+            raise UserError(f"sampling must be 'independent' or 'stratified', not {self.sampling!r}")
         if self.per not in ("batch", "sample"):
-            raise ValueError(f"per must be 'batch' or 'sample', not {self.per!r}")
+            raise UserError(f"per must be 'batch' or 'sample', not {self.per!r}")
         if self.rows is not None and not (self.stratified_per_sample and self.rows >= 1):
-            raise ValueError(f"rows are for ratios stratified per sample, and must be 1 or more, not {self.rows}")
-
-    def bind(self, total_steps: int) -> "Uniform":
-        """Return itself: there is no schedule."""
-        return self
+            raise UserError(f"rows are for ratios stratified per sample, and must be 1 or more, not {self.rows}")
 
     def __call__(self, step: int, key: Key) -> float:
-        """Return the draw of this step; for one ratio per sample use :func:`draw`."""
+        """Return the draw of this step; a UserError if every sample has its own."""
+        if self.per_sample:
+            raise UserError(f"{self} has one ratio for each sample: call draw(step, key, rows)")
         u = key.fold(step).uniform()
         if self.scheduled:
             block, position = divmod(step, _STRATA)
             u = (permutation(key.fold("strata", block), _STRATA)[position] + u) / _STRATA
         return float(self.low + (self.high - self.low) * u)
 
+    def draw(self, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
+        """Draw as :meth:`Ratio.draw` says.
+
+        Stratified per sample, the ratio of row i in a global batch of B rows is low + (high − low)·(π(i) + u)/B. π is a
+        permutation of 0 … B − 1, drawn for the step. u in [0, 1) is the draw of the row without strata.
+
+        Raises
+        ------
+        UserError
+            If rows are outside the global batch. Without :meth:`with_rows`, the global batch is the rows drawn.
+        """
+        if not self.per_sample:
+            return self(step, key)
+        u = uniforms(key.fold(step), rows)
+        if self.stratified_per_sample:
+            end, total = key.row + rows, rows if self.rows is None else self.rows
+            if end > total:
+                raise UserError(
+                    f"rows {key.row} to {end - 1} are not in a batch of {total}: call with_rows(rows) first"
+                )
+            u = (permutation(key.fold("strata", step), total)[key.row : end] + u) / total
+        return self.quantile(u)
+
     def with_rows(self, rows: int) -> "Uniform":
         """Return the ratio for optimiser steps of `rows` samples; itself, unless it is stratified per sample."""
         return replace(self, rows=rows) if self.stratified_per_sample else self
 
     @property
+    def per_sample(self) -> bool:
+        """Whether every sample has a ratio of its own."""
+        return self.per == "sample"
+
+    @property
     def stratified_per_sample(self) -> bool:
-        """Whether the samples of a step divide the range among them: one ratio in each of as many equal parts."""
+        """Whether the samples of a step divide the range among them."""
         return self.per == "sample" and self.sampling == "stratified"
 
     @property
@@ -143,13 +219,13 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class LinearDecay:
+class LinearDecay(Ratio):
     """Dynamic ratio: ρ_t = max(ρ_min, ρ_max − ρ_max·t·λ) at step or epoch t (the paper's "Dynamic MR").
 
     Parameters
     ----------
     high, low : float
-        ρ_max and ρ_min.
+        ρ_max and ρ_min. Better given by name, since :class:`Uniform` has them in the other order.
     end : float
         Fraction of the run after which ρ_min is reached, which sets λ; 1 means the last step or epoch.
     unit : {"steps", "epochs"}
@@ -160,6 +236,7 @@ class LinearDecay:
         Steps of an epoch, set by :meth:`with_epochs`. Without it, a schedule in epochs falls with every step.
     """
 
+    scheduled = True
     high: float
     low: float
     _: KW_ONLY
@@ -169,22 +246,22 @@ class LinearDecay:
     epoch: float | None = None
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+        _check_range(self.low, self.high, f": its order is {type(self).__name__}(high, low)")
         if not 0 < self.end <= 1:
-            raise ValueError(f"end must be a fraction of the run, above 0 and at most 1, not {self.end}")
+            raise UserError(f"end must be a fraction of the run, above 0 and at most 1, not {self.end}")
         if self.unit not in ("steps", "epochs"):
-            raise ValueError(f"a decay is in 'steps' or 'epochs', not {self.unit!r}")
+            raise UserError(f"a decay is in 'steps' or 'epochs', not {self.unit!r}")
 
     def bind(self, total_steps: int) -> "LinearDecay":
         """Fix λ for a run of `total_steps` steps."""
         if total_steps < 1:
-            raise ValueError(f"a run needs at least one step, not {total_steps}")
-        return replace(self, total_steps=int(total_steps))
+            raise UserError(f"a run needs at least one step, not {total_steps}")
+        return replace(self, total_steps=index(total_steps))
 
     def with_epochs(self, steps: float) -> "LinearDecay":
         """Return the ratio for epochs of `steps` optimiser steps."""
         if not steps > 0:
-            raise ValueError(f"an epoch must have more than 0 steps, not {steps}")
+            raise UserError(f"an epoch must have more than 0 steps, not {steps}")
         return replace(self, epoch=float(steps)) if self.unit == "epochs" else self
 
     def __call__(self, step: int, key: Key) -> float:
@@ -199,7 +276,7 @@ class LinearDecay:
     def rate(self) -> float:
         """λ per optimiser step or epoch."""
         if self.total_steps is None:
-            raise ValueError("a schedule needs the number of steps: call bind(total_steps) first")
+            raise UserError("a schedule needs the number of steps: call bind(total_steps) first")
         return (self.high - self.low) / (self.high * max(self.end * self._elapsed(self.total_steps - 1), 1))
 
     @property
@@ -246,7 +323,7 @@ class UniformAbove(LinearDecay):
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Ratio):
     """A ratio drawn from a finite list, for curricula, which have one weight column per ratio.
 
     Parameters
@@ -255,17 +332,16 @@ class Grid:
         Ratios in increasing order.
     """
 
-    scheduled: ClassVar[bool] = False
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
         if not self.values:
-            raise ValueError("a grid needs at least one ratio")
+            raise UserError("a grid needs at least one ratio")
         for value in self.values:
             _check_ratio("ratio", value)
         object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if any(b <= a for a, b in zip(self.values, self.values[1:], strict=False)):
-            raise ValueError(f"the ratios of a grid must increase: {list(self.values)}")
+            raise UserError(f"the ratios of a grid must increase: {list(self.values)}")
         _check_not_constant("grid", self.values[0], self.values[-1])
 
     @classmethod
@@ -274,10 +350,6 @@ class Grid:
         _check_range(low, high)
         count = max(1, round((high - low) / step))
         return cls(tuple(np.round(np.linspace(low, high, count + 1), 10)) if high > low else (low,))
-
-    def bind(self, total_steps: int) -> "Grid":
-        """Return itself: there is no schedule."""
-        return self
 
     def __call__(self, step: int, key: Key) -> float:
         """Return the draw of this step."""
@@ -292,78 +364,27 @@ class Grid:
         return np.array(self.values), np.full(len(self.values), 1 / len(self.values))
 
 
-def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
-    """Draw the ratio of a mini-batch, or with ``per="sample"`` one ratio per row, for the mask functions.
-
-    Stratified per sample, the ratio of row i in a global batch of B rows is low + (high − low)·(π(i) + u)/B. π is a
-    permutation of 0 … B − 1, drawn for the step. u in [0, 1) is the draw of the row without strata.
-
-    Parameters
-    ----------
-    ratio : Ratio
-        Bound to the run.
-    step : int
-        Optimiser step, from 0.
-    key : Key
-        The run's key for ratios; its row is the first row in the global batch.
-    rows : int
-        Number of rows.
+def as_ratio(value: Any) -> Ratio:
+    """Convert a number to :class:`Fixed` and two numbers to :class:`Uniform`; return a ratio object unchanged.
 
     Raises
     ------
-    ValueError
-        If rows are outside the global batch. Without :meth:`Uniform.with_rows`, the global batch is the rows drawn.
+    UserError
+        If it is neither, or a number is not between 0 and 1.
     """
-    if not isinstance(ratio, Uniform) or ratio.per != "sample":
-        return ratio(step, key)
-    u = uniforms(key.fold(step), rows)
-    if ratio.stratified_per_sample:
-        end, total = key.row + rows, rows if ratio.rows is None else ratio.rows
-        if end > total:
-            raise ValueError(f"rows {key.row} to {end - 1} are not in a batch of {total}: call with_rows(rows) first")
-        order = permutation(key.fold("strata", step), total)
-        u = (order[key.row : end] + u) / total
-    return ratio.quantile(u)
-
-
-def is_stratified_per_sample(ratio: Ratio) -> bool:
-    """Return whether the samples of a step divide the range: see :attr:`Uniform.stratified_per_sample`."""
-    return isinstance(ratio, Uniform) and ratio.stratified_per_sample
-
-
-def is_per_sample(ratio: Ratio) -> bool:
-    """Return whether every sample has a ratio of its own."""
-    return isinstance(ratio, Uniform) and ratio.per == "sample"
-
-
-def ends_of(ratio: Ratio) -> tuple[float, float]:
-    """Return the lowest and the highest ratio, as tables show them.
-
-    Quadrature nodes are inside the range, so a ratio with a range has a property `ends`. For a ratio without it, the
-    lowest and the highest node are returned.
-    """
-    ends = getattr(ratio, "ends", None)
-    if ends is None:
-        nodes, _ = ratio.nodes()
-        ends = (nodes.min(), nodes.max())
-    low, high = ends
-    return float(low), float(high)
-
-
-def is_scheduled(ratio: Ratio) -> bool:
-    """Return whether a ratio depends on the step beyond its random draw; True if it has no attribute `scheduled`."""
-    return bool(getattr(ratio, "scheduled", True))
-
-
-def as_ratio(value: "float | Sequence[float] | Ratio") -> Ratio:
-    """Convert a number to :class:`Fixed` and two numbers to :class:`Uniform`; return a ratio object unchanged."""
-    if isinstance(value, int | float):
-        return Fixed(float(value))
-    if isinstance(value, Sequence):
-        if len(value) != 2:
-            raise ValueError(f"a range of ratios must be two numbers, low and high, not {len(value)}")
-        return Uniform(float(value[0]), float(value[1]))
-    return value
+    if isinstance(value, Ratio):
+        return value
+    values = np.asarray(value, dtype=object)
+    numbers = [np.asarray(one, dtype=object).tolist() for one in values.flat]
+    if values.shape not in ((), (2,)) or not all(
+        isinstance(one, Real) and not isinstance(one, bool) for one in numbers
+    ):
+        shown = " ".join(repr(value).split())[:100]
+        raise UserError(
+            f"a ratio is a number, two numbers (low, high), or an object whose class inherits from "
+            f"r2mae.masking.Ratio, not {shown}"
+        )
+    return Uniform(*map(float, numbers)) if values.shape else Fixed(float(numbers[0]))
 
 
 def _uniform_nodes(low: float, high: float) -> Nodes:
@@ -376,15 +397,15 @@ def _uniform_nodes(low: float, high: float) -> Nodes:
 def _check_ratio(name: str, value: float) -> None:
     """Refuse a value that is not a number between 0 and 1; the error names it by `name`."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
+        raise UserError(f"{name} must be a number between 0 and 1, not {value!r}")
 
 
-def _check_range(low: float, high: float) -> None:
-    """Refuse ends outside [0, 1], in the wrong order, or both 0 or both 1."""
+def _check_range(low: float, high: float, order: str = "") -> None:
+    """Refuse ends outside [0, 1], in the wrong order (`order` says which is right), or both 0 or both 1."""
     _check_ratio("low", low)
     _check_ratio("high", high)
     if low > high:
-        raise ValueError(f"low ({low:g}) is above high ({high:g}): exchange them")
+        raise UserError(f"low ({low:g}) is above high ({high:g}): swap them{order}")
     _check_not_constant("range", low, high)
 
 
@@ -392,4 +413,4 @@ def _check_not_constant(name: str, low: float, high: float) -> None:
     """Refuse a ratio that can only be 0, or only 1."""
     if low == high and low in (0, 1):
         hidden = "nothing" if low == 0 else "everything"
-        raise ValueError(f"a {name} that is always {low:g} hides {hidden}: there would be nothing to learn from")
+        raise UserError(f"a {name} that is always {low:g} hides {hidden}: there would be nothing to learn from")

@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from r2mae.errors import nearest, warn_once
+from r2mae.errors import UserError, nearest, warn_once
 from r2mae.masking.defaults import HLCA_CURRICULUM, SchemeDefaults
 from r2mae.registry import external_schemes
 
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 class Curriculum:
     """How learned loss weights are trained (appendix "Implementations of CL and R²MAE + CL").
 
-    A time is a whole number of optimiser steps, or a fraction of the complete run (a float), so that a shorter run has
-    a schedule of the same shape.
+    A time is a fraction of the complete run, so that a shorter run has a schedule of the same shape.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Curriculum:
         One weight column for every ratio.
     multiplier : {"constant", "falling"}
         Gradient multiplier of the weight network: always 1 (``k0``: easy), or falling from 1 to −1.
-    warmup, start, end : float or int
+    warmup, start, end : float
         The network is frozen until `warmup`; the multiplier falls between `start` and `end`. The defaults are the
         paper's for single cells (HLCA).
     iterations : int
@@ -55,26 +55,21 @@ class Curriculum:
     floor: float = 1e-9
     total_steps: int | None = None
 
-    def bind(self, total_steps: int) -> "Curriculum":
-        """Fix the times to a run of `total_steps` optimiser steps.
-
-        Raises
-        ------
-        ValueError
-            If the multiplier would end before it starts.
-        """
-        bound = replace(self, total_steps=total_steps)
-        first, last = bound._step_of(self.start), bound._step_of(self.end)
-        if self.multiplier == "falling" and last < first:
-            raise ValueError(
-                f"cl_start (step {first:.0f}) is after cl_end (step {last:.0f}) in a run of {total_steps:,} steps: "
-                "give both, the start before the end"
+    def __post_init__(self) -> None:
+        for name in ("warmup", "start", "end"):
+            check_option(f"cl_{name}", getattr(self, name))
+        if self.multiplier == "falling" and self.end < self.start:
+            raise UserError(
+                f"cl_start ({self.start:g}) is after cl_end ({self.end:g}): give both, the start before the end"
             )
-        return bound
+
+    def bind(self, total_steps: int) -> "Curriculum":
+        """Fix the times to a run of `total_steps` optimiser steps."""
+        return replace(self, total_steps=total_steps)
 
     def frozen(self, step: int) -> bool:
         """Return whether the weight network is frozen at this step."""
-        return step < self._step_of(self.warmup)
+        return step < self._step_of(self.warmup) - 1e-9  # k / N of N steps are k
 
     def multiplier_at(self, step: int) -> float:
         """Return the factor on the weight network's gradient, from 1 (easy) to −1 (hard)."""
@@ -87,8 +82,8 @@ class Curriculum:
 
     def _step_of(self, time: float) -> float:
         if self.total_steps is None:
-            raise ValueError("a curriculum needs the number of steps: call bind(total_steps) first")
-        return time if isinstance(time, int) else time * self.total_steps
+            raise UserError("a curriculum needs the number of steps: call bind(total_steps) first")
+        return time * self.total_steps
 
 
 @dataclass(frozen=True)
@@ -109,6 +104,11 @@ class Scheme:
     ratio: "Ratio"
     curriculum: Curriculum | None = None
 
+    def __post_init__(self) -> None:
+        from r2mae.masking.ratios import as_ratio
+
+        object.__setattr__(self, "ratio", as_ratio(self.ratio))
+
     def bind(self, total_steps: int, steps_per_epoch: float | None = None, batch_size: int | None = None) -> "Scheme":
         """Fix all schedules to a run of `total_steps` optimiser steps.
 
@@ -116,19 +116,17 @@ class Scheme:
         of an optimiser step.
         """
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
-        ratio: Any = self.ratio.bind(total_steps)
-        if steps_per_epoch is not None and hasattr(ratio, "with_epochs"):
+        ratio = self.ratio.bind(total_steps)
+        if steps_per_epoch is not None:
             ratio = ratio.with_epochs(steps_per_epoch)
-        if batch_size is not None and hasattr(ratio, "with_rows"):
+        if batch_size is not None:
             ratio = ratio.with_rows(batch_size)
         return replace(self, ratio=ratio, curriculum=curriculum)
 
     @property
     def ends(self) -> tuple[float, float]:
         """The lowest and the highest ratio, as tables show them."""
-        from r2mae.masking.ratios import ends_of
-
-        return ends_of(self.ratio)
+        return self.ratio.ends
 
 
 Builder = Callable[..., Scheme]
@@ -147,15 +145,18 @@ class CommonOption:
         What it sets.
     least, most : float
         Bounds of numbers that make no ratio; ratios are checked where they are made.
+    unit : str
+        What a number is, for errors.
     """
 
     kind: Any
     help: str
     least: float = -math.inf
     most: float = math.inf
+    unit: str = ""
 
 
-_TIME = int | float
+_RUN = "a fraction of the run"
 SCHEME_OPTIONS: Mapping[str, CommonOption] = {
     "ratio": CommonOption(float, "Ratio of schemes that have one."),
     "low": CommonOption(float, "Lower end of the range of ratios."),
@@ -173,21 +174,21 @@ SCHEME_OPTIONS: Mapping[str, CommonOption] = {
     "decay_in": CommonOption(
         Literal["steps", "epochs"], "Whether a falling ratio changes at every step, or at every epoch."
     ),
-    "decay_end": CommonOption(float, "Fraction of the run at which a falling ratio reaches low.", 1e-6, 1),
+    "decay_end": CommonOption(float, "Fraction of the run at which a falling ratio reaches low.", 1e-6, 1, _RUN),
     "cl_warmup": CommonOption(
-        _TIME,
-        "Time until which the loss weights of curricula are frozen: a number of steps (500), or a fraction of the run "
-        "(0.1).",
-        0,
-        1e9,
+        float, "Fraction of the run in which the loss weights of curricula are frozen.", 0, 1, _RUN
     ),
     "cl_start": CommonOption(
-        _TIME, "Time at which the gradient multiplier of the loss weights starts to fall from 1.", 0, 1e9
+        float,
+        "Fraction of the run at which the gradient multiplier of the loss weights starts to fall from 1.",
+        0,
+        1,
+        _RUN,
     ),
-    "cl_end": CommonOption(_TIME, "Time at which the multiplier reaches -1.", 0, 1e9),
+    "cl_end": CommonOption(float, "Fraction of the run at which the multiplier reaches -1.", 0, 1, _RUN),
     "cl_iterations": CommonOption(int, "Iterations of Sinkhorn's normalisation.", 1, 10_000),
     "cl_grid": CommonOption(
-        _TIME, "Ratios of a curriculum: their number (10), or their distance (0.05).", 1e-4, 10_000
+        int | float, "Ratios of a curriculum: their number (10), or below 1 their distance (0.05).", 1e-4, 10_000
     ),
     "cl_floor": CommonOption(float, "Added to the loss weights of curricula, so that they stay positive.", 0, 1e9),
 }
@@ -246,15 +247,15 @@ def register(name: str, *, colour: str | None = None, per_ratio: bool = False) -
 
     Raises
     ------
-    ValueError
+    UserError
         If the name is taken, an option has no default, or the colour is not of the form ``#rrggbb``.
     """
 
     def add(build: Builder) -> Builder:
         if name in _REGISTRY:
-            raise ValueError(f"there is already a scheme called {name!r}")
+            raise UserError(f"there is already a scheme called {name!r}")
         if colour is not None and not re.fullmatch("#[0-9a-fA-F]{6}", colour):
-            raise ValueError(f"the colour of the scheme {name!r} must be #rrggbb, not {colour!r}")
+            raise UserError(f"the colour of the scheme {name!r} must be #rrggbb, not {colour!r}")
         _REGISTRY[name] = SchemeKind(name, build, _options_of(name, build), colour, per_ratio)
         return build
 
@@ -266,17 +267,17 @@ def _options_of(name: str, build: Builder) -> dict[str, Any]:
     given: dict[str, Any] = {one.name: None if one.default is one.empty else one.default for one in parameters}
     for option, default in given.items():
         if option in ("name", "given"):
-            raise ValueError(f"no option of a scheme can be called {option!r}: rename it in the scheme {name!r}")
+            raise UserError(f"no option of a scheme can be called {option!r}: rename it in the scheme {name!r}")
         if option in SCHEME_OPTIONS and default is not None:
             check_option(option, default)
         if option not in SCHEME_OPTIONS and (isinstance(default, bool) or not isinstance(default, int | float)):
             common = ", ".join(SCHEME_OPTIONS)
-            raise ValueError(
+            raise UserError(
                 f"the option {option!r} of the scheme {name!r} needs a number as its default, or the name of a common "
                 f"option ({common})"
             )
         if default is None and option not in ("ratio", "low", "high"):
-            raise ValueError(f"the option {option!r} of the scheme {name!r} needs a default")
+            raise UserError(f"the option {option!r} of the scheme {name!r} needs a default")
     own = {option: float(default) for option, default in given.items() if option not in SCHEME_OPTIONS}
     return {**{option: default for option, default in given.items() if option in SCHEME_OPTIONS}, **own}
 
@@ -290,7 +291,7 @@ def scheme_names() -> list[str]:
         if name not in _REGISTRY:
             try:
                 _load_plugin(name)
-            except ValueError as error:
+            except UserError as error:
                 warn_once(str(error))
     return [*(name for name in _REGISTRY if name not in _PLUGINS), *sorted(_PLUGINS)]
 
@@ -305,11 +306,11 @@ def _load_plugin(name: str) -> None:
         import_module(target.partition(":")[0])
     except Exception as error:  # foreign code may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise ValueError(
+        raise UserError(
             f"the scheme {name!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}"
         ) from None
     if name not in _REGISTRY:
-        raise ValueError(
+        raise UserError(
             f"the scheme {name!r} of {package} is not registered by {target}: repair or uninstall {package}"
         )
     _PLUGINS.add(name)
@@ -320,13 +321,13 @@ def scheme_kind(name: str) -> SchemeKind:
 
     Raises
     ------
-    ValueError
+    UserError
         For an unknown name, or a scheme of another package that cannot be loaded.
     """
     if name not in _REGISTRY and name in external_schemes():
         _load_plugin(name)
     if name not in _REGISTRY:
-        raise ValueError(f"unknown scheme {name!r}: {nearest(name, scheme_names())}")
+        raise UserError(f"unknown scheme {name!r}: {nearest(name, scheme_names())}")
     return _REGISTRY[name]
 
 
@@ -355,14 +356,14 @@ def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefault
 
     Raises
     ------
-    ValueError
+    UserError
         For an unknown name, an option that the scheme does not take, or an impossible range.
     """
     kind = scheme_kind(name)
     given = {option: value for option, value in given.items() if value is not None}
     for option in given:
         if option not in kind.options:
-            raise ValueError(option_not_taken(option, [name]))
+            raise UserError(option_not_taken(option, [name]))
     options = {**kind.defaults, **defaults.for_scheme(name), **given}
     options = {option: check_option(option, options[option]) for option in kind.options}
     _check_range(options, given)
@@ -379,7 +380,7 @@ def check_option(option: str, value: Any) -> Any:
 
     Raises
     ------
-    ValueError
+    UserError
         For a value of another type, or out of the bounds.
     """
     common = SCHEME_OPTIONS.get(option, CommonOption(float, ""))
@@ -387,15 +388,18 @@ def check_option(option: str, value: Any) -> Any:
     words = [kind for kind in kinds if isinstance(kind, str)]
     if value in words:
         return value
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not (whole and kinds & {int, float}) and not (isinstance(value, float) and float in kinds):
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not (whole and kinds & {int, float}) and not (
+        isinstance(value, Real) and not isinstance(value, bool) and float in kinds
+    ):
         numbers = ["a number"] if float in kinds else ["a whole number"] if int in kinds else []
-        raise ValueError(f"{option} takes {' or '.join([*numbers, *sorted(words)])}, not {value!r:.120}")
+        raise UserError(f"{option} takes {' or '.join([*numbers, *sorted(words)])}, not {value!r:.120}")
     if not math.isfinite(value):
-        raise ValueError(f"{option} takes a finite number, not {value}")
+        raise UserError(f"{option} takes a finite number, not {value}")
     if not common.least <= value <= common.most:
-        raise ValueError(f"{option} must be {common.least:g} to {common.most:g}, not {value:g}")
-    return value if int in kinds else float(value)
+        unit = common.unit and f" ({common.unit})"
+        raise UserError(f"{option} must be {common.least:g} to {common.most:g}{unit}, not {value:g}")
+    return int(value) if whole and int in kinds else float(value)
 
 
 def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -405,7 +409,7 @@ def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     low, high = options["low"], options["high"]
     if 0 <= high < low <= 1 and ("low" not in given or "high" not in given):
         missing = "high" if "low" in given else "low"
-        raise ValueError(f"low ({low:g}) is above high ({high:g}), and {missing} is the default: give {missing}, too")
+        raise UserError(f"low ({low:g}) is above high ({high:g}), and {missing} is the default: give {missing}, too")
     from r2mae.masking.ratios import Uniform
 
     Uniform(low, high)  # raises for an invalid range

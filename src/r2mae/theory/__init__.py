@@ -1,6 +1,6 @@
 """The theory: risk of masked ridgeless regression, in closed form and by simulation. NumPy, SciPy, scikit-learn.
 
-A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those of ``r2mae.masking``.
+A ratio is a number or a distribution (:class:`RatioLike`), such as those of ``r2mae.masking``.
 """
 
 from r2mae.theory.advise import Advice, advise

@@ -20,7 +20,7 @@ class Inputs:
     rule : {"zeros", "rescaled"}
         A hidden entry is zero, which is its mean if rows are centred. With "rescaled" the kept entries of a row are
         divided by 1 − p in training and by 1 − q in use.
-    missing : float or object with ``nodes()``
+    missing : float or distribution
         The share q of entries that is missing in use, below 1, or its distribution. By default nothing is missing.
     mean : array (d,), optional
         The mean μ of the features, if rows are not centred before entries are set to zero; the model then has an
@@ -75,7 +75,7 @@ def effective_ratio(
 
     Parameters
     ----------
-    ratio : float or object with ``nodes()``
+    ratio : float or distribution
     weighting : {"rows", "batches"}
         Weight w(p) of a mask: p if each hidden entry counts alike ("rows"), 1 if each mask or batch counts alike.
     rule : {"zeros", "rescaled"}

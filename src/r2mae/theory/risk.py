@@ -111,7 +111,7 @@ def risk(
         One signal, or several as columns.
     n : int
         Rows before masking.
-    ratio : number, sequence, or object with ``nodes()``
+    ratio : number, sequence, or distribution
         One mask ratio in [0, 1), several (a curve), or a distribution of ratios over rows, such as
         ``r2mae.masking.Uniform(0.5, 0.6)``. Ratio 0 keeps no rows, so that its risk is the null risk.
     noise : float

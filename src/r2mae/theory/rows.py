@@ -10,10 +10,13 @@ from jaxtyping import Bool, Float
 
 @runtime_checkable
 class RatioLike(Protocol):
-    """A distribution of mask ratios, such as ``r2mae.masking.Uniform(0.5, 0.6)``."""
+    """A distribution of mask ratios, such as ``r2mae.masking.Uniform(0.5, 0.6)`` or any ``r2mae.masking.Ratio``."""
 
     def nodes(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
         """Return ratios and weights that integrate over the distribution."""
+
+    def quantile(self, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Map uniform numbers in [0, 1) to ratios."""
 
 
 @runtime_checkable
@@ -57,7 +60,7 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio", masks: flo
     ----------
     n : int
         Rows before masking.
-    ratio : float or object with ``nodes()``
+    ratio : float or distribution
         Mask ratio in [0, 1).
     keep : "ratio", float or KeepRule
         Probability of keeping a row: its mask ratio (the paper: the target must be hidden), or a constant; or a rule,
@@ -120,7 +123,10 @@ def _ratio_number(ratio: object, name: str = "ratio") -> float:
     try:
         return float(ratio)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number or an object with nodes(), not {ratio!r}") from None
+        raise ValueError(
+            f"{name} must be a number or an object with nodes() and quantile(), such as an r2mae.masking.Ratio, "
+            f"not {ratio!r:.100}"
+        ) from None
 
 
 def check_rows(n: int) -> None:
@@ -134,9 +140,8 @@ def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Floa
 
     Parameters
     ----------
-    ratio : float or object with ``nodes()``
-        A number is the ratio of every row. A distribution is sampled by its method ``quantile(u)``, or without one from
-        its nodes.
+    ratio : float or distribution
+        A number is the ratio of every row. A distribution is sampled by its method ``quantile(u)``.
     u : array (n,)
         Uniform numbers in [0, 1).
 
@@ -149,15 +154,13 @@ def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Floa
     ValueError
         If a ratio is outside [0, 1).
     """
-    p, weight = nodes_of(ratio)
-    quantile = getattr(ratio, "quantile", None)
-    if quantile is not None:
-        drawn = np.asarray(quantile(u), dtype=np.float64)
-        if drawn.shape != u.shape or not ((drawn >= 0) & (drawn < 1)).all():
-            raise ValueError("ratio: quantile(u) must return a ratio of at least 0 and below 1 for each number in u")
-        return drawn
-    edges = np.cumsum(weight)
-    return p[np.minimum(np.searchsorted(edges, u, side="right"), len(p) - 1)]
+    p, _ = nodes_of(ratio)
+    if not isinstance(ratio, RatioLike):
+        return np.full_like(u, p[0])
+    drawn = np.asarray(ratio.quantile(u), dtype=np.float64)
+    if drawn.shape != u.shape or not ((drawn >= 0) & (drawn < 1)).all():
+        raise ValueError("ratio: quantile(u) must return a ratio of at least 0 and below 1 for each number in u")
+    return drawn
 
 
 def _integrate_rule(ratio: float | RatioLike, rule: KeepRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -143,7 +143,7 @@ def simulate(
         One signal, or one per column; all share X, ε and the masks.
     n : int
         Rows before masking.
-    ratios : sequence of P floats in [0, 1), or objects with ``nodes()``
+    ratios : sequence of P floats in [0, 1), or distributions
         With a distribution each row draws its own ratio (R²MAE, Tables 5 and 9):
         :func:`~r2mae.theory.rows.ratios_of_rows`.
     noise : float

@@ -311,13 +311,11 @@ class RunConfig:
 
     def _check_validation(self) -> None:
         """Refuse what needs a validation loss without one, and weights that need one ratio for the mini-batch."""
-        from r2mae.masking.ratios import is_per_sample
-
         for name, off in (("patience", None), ("validate_every", None), ("keep", "last")):
             value = getattr(self.optimizer, name)
             if value != off and self.data.validation == 0:
                 raise UserError(f"{name} {value} needs a validation loss: add --validation 0.1")
-        if self.task.weighting == "inverse-ratio" and self.hides and is_per_sample(self.scheme.make().ratio):
+        if self.task.weighting == "inverse-ratio" and self.hides and self.scheme.make().ratio.per_sample:
             raise UserError(
                 "weighting 'inverse-ratio' needs one ratio for the mini-batch, and every sample has its own under the "
                 f"scheme {self.scheme.name!r} with these options: leave weighting at 'mean'"
@@ -629,7 +627,7 @@ class RunConfig:
         return {
             name: (one, another)
             for name, (one, another) in pairs.items()
-            if name not in free | self.idle_fields and (type(one), one) != (type(another), another)
+            if name not in free | self.idle_fields and one != another
         }
 
 

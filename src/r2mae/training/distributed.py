@@ -1,6 +1,6 @@
 """Several processes train one model: torchrun starts them, DDP or FSDP2 divides the work.
 
-:func:`together` starts the processes of a run and ends them together; :func:`join` makes their group;
+:func:`together` ends the processes of a run together; :func:`join` makes their group;
 :func:`distribute` wraps the module; :func:`whole` and :func:`as_divided` join and divide its tensors for checkpoints
 (those of torch.distributed.checkpoint have metadata that must be unpickled). :func:`synced_batch_norms` is for batch
 normalisation, which torch synchronises on GPUs alone.
@@ -8,44 +8,31 @@ normalisation, which torch synchronises on GPUs alone.
 
 import atexit
 import gc
-import logging
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
-from r2mae.training.ranks import LAUNCHED, is_launched, is_relaunched, process_rank
+from r2mae.training.ranks import RESUMES, NotStartedError, ProcessLostError, is_launched, process_rank
 from r2mae.training.task import units_of
 
 if TYPE_CHECKING:
-    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-
     from r2mae.training.run import Run
     from r2mae.training.step import Pretraining
 
-RESUMES = "rerun the same command to resume from the last checkpoint"
-
-_LOST = 75  # exit code of a process that ended only because another one did
 _JOIN = timedelta(hours=1)  # in which all have read their data
 _SILENCE = timedelta(minutes=10)  # after which a process in training counts as lost; rank 0 saves meanwhile
 _PATIENCE = 5.0  # seconds in which the first process reports what all have met
-_FORCED = 20.0  # seconds to save, after the launcher has ended
 _WORDS_OF_LOSS = ("gloo", "nccl", "connection", "broken pipe", "store", "socket", "timed out", "process group")
 
 
@@ -56,96 +43,29 @@ _WORDS_OF_LOSS = ("gloo", "nccl", "connection", "broken pipe", "store", "socket"
 def together(config: RunConfig) -> Iterator[None]:
     """Within the block, this process is one of those that train a run, or the only one.
 
-    If the run has several and torchrun has not started them, this process runs its own command under torchrun, and
-    never enters the block. If one process ends with an error, all end, and one line says why.
+    If one process ends with an error, all end, and one line says why.
 
     Raises
     ------
-    SystemExit
-        With the exit code of the processes, in the process that has started them.
+    NotStartedError
+        If the run has several processes, and torchrun has not started them. The command line then does so.
+    ProcessLostError
+        If the connection to another process breaks.
     """
     if config.machine.ranks == 1:
         yield
         return
     rank = process_rank(config.machine.devices, config.machine.nodes)
     if not is_launched():
-        raise SystemExit(launch(config.machine.devices))
-    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True, name="r2mae launcher").start()
+        raise NotStartedError(config.machine.devices)
     try:
         yield
     except Exception as error:
-        lost = isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _WORDS_OF_LOSS)
-        if lost and is_relaunched():
-            get_error_handler().record_exception(error)  # for `launch`
-            raise SystemExit(_LOST) from None
         if rank > 0:
             time.sleep(_PATIENCE)  # torchrun ends this process soon after another one
-        if lost:
-            raise UserError(f"another process of this run ended; {RESUMES}") from None
+        if isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _WORDS_OF_LOSS):
+            raise ProcessLostError(f"another process of this run ended; {RESUMES}") from error
         raise
-
-
-def launch(devices: int) -> int:
-    """Run the command of this process again as several processes under torchrun, and return their exit code."""
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
-        raise UserError(f"{devices} devices need a command or a script, which each process runs: write one")
-    logging.disable(logging.CRITICAL)  # torchrun's own messages; this process has none left
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
-    with TemporaryDirectory() as logs:  # torchrun makes a folder, and leaves it
-        os.environ[LAUNCHED] = "1"
-        settings = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=devices,
-            run_id="r2mae",
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            max_restarts=0,
-            local_addr="localhost",
-            logs_specs=DefaultLogsSpecs(logs),
-        )
-        try:
-            elastic_launch(settings, sys.executable)(*sys.orig_argv[1:])
-        except SignalException as stop:
-            return 128 + int(stop.sigval)
-        except ChildFailedError as error:
-            return _exit_code(error.failures, devices)
-    return 0
-
-
-def _exit_code(failures: "Mapping[int, ProcessFailure]", ranks: int) -> int:
-    """Report which process ended the others, unless it has done so itself; return the exit code of the command.
-
-    torchrun's own summary names the process that it noticed first. Here, one that torchrun ended, or that lost its
-    connection, is no cause.
-    """
-    codes = {rank: failure.exitcode for rank, failure in failures.items()}
-    stopped = [128 + number for number in (signal.SIGINT, signal.SIGTERM)]
-    for code in (*stopped, 2):  # a run that was stopped, and a user's mistake
-        if code in codes.values():
-            return code
-    rank, code = min(codes.items(), key=lambda one: (one[1] in (-signal.SIGTERM, _LOST), one[0]))
-    how = f"ended with exit code {code}"
-    if code == _LOST:
-        how = f"lost the others ({' '.join(failures[rank].message.split())[:300]})"
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        how = f"was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    print(f"r2mae: process {rank + 1} of {ranks} (rank {rank}) {how}; {RESUMES}", file=sys.stderr, flush=True)
-    return 1
-
-
-def _follow(launcher: int) -> None:
-    """Stop this process as SIGTERM does when its launcher has ended, so that none continues alone."""
-    while os.getppid() == launcher:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_FORCED)
-    os._exit(1)
 
 
 def join(run: "Run") -> None:

@@ -24,7 +24,7 @@ from r2mae.progress import Reporter
 from r2mae.registry import JOBS
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
-from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
+from r2mae.training.distributed import agree, distribute, highest, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest, stopped_by
@@ -74,7 +74,8 @@ def fit(
     Parameters
     ----------
     config, domain
-        The domain's configuration, and the domain: data, task and model.
+        The domain's configuration, and the domain: data, task and model. With `devices` above 1, torchrun must have
+        started the script (``torchrun --nproc-per-node 2 script.py``); all processes return when the model is written.
     out : path
         The run folder.
     data : Data, optional
@@ -135,6 +136,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             record = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}
             statistics = estimate_statistics(module.task, module.evaluation_model, data.train)
             save_model(folder, data.architecture, module.evaluation_model, record, statistics)
+        highest(run, 0.0)  # no process returns before the model is written
         if keeper.stop.number is not None:  # in the last step: what follows would take minutes, and is done on a rerun
             raise stopped_by(keeper.stop.number)
         return Fitted(folder, keeper.step, step, True, seconds)
@@ -167,12 +169,12 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
 def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
     """Log what is allowed, but hardly meant."""
     ratio, log = scheme.ratio, logging.getLogger("r2mae")
-    if getattr(ratio, "never_falls", False):
+    if ratio.never_falls:
         log.warning(
             "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
             "(train longer, or set --decay-in steps)"
         )
-    mixed = getattr(ratio, "per", "batch") == "sample" and any(one.training for one in batch_norms(model).values())
+    mixed = ratio.per_sample and any(one.training for one in batch_norms(model).values())
     # A comparison says it once.
     if mixed and JOBS not in os.environ and getattr(config.evaluation, "bn_statistics", None) == "yes":
         log.warning(

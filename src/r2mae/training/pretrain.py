@@ -2,6 +2,7 @@
 
 import logging
 import multiprocessing
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ def pretrain(
 ) -> tuple[Fitted, dict[str, Any]]:
     """Pretrain into a run folder, measure the model and write ``results.json``. Finished parts are not repeated.
 
-    With `single_process`, this process trains on its own, even if torchrun started several.
+    Of several processes, which torchrun starts (see :func:`~r2mae.training.loop.fit`), the first one measures, and all
+    return its results. With `single_process`, this process trains on its own, even if torchrun started several.
 
     Returns
     -------
@@ -45,9 +47,8 @@ def pretrain(
         if data is None and not (folder.trained and folder.results_for(config) is not None):
             data = log_notes(domain.load(config))
         fitted = fit_run(run, out, data=data, reporter=reporter)
-        if run.rank > 0:
-            raise SystemExit(0)  # rank 0 measures and reports
-        results = folder.results_for(config)
+        while (results := folder.results_for(config)) is None and run.rank > 0:
+            time.sleep(1)  # rank 0 measures
         if results is None:
             _, task, model = load_model(out, domain, device=config.machine.device)
             folder.check_data(config.data.source, domain.fingerprint(config))

@@ -5,6 +5,22 @@ import os
 from r2mae.errors import UserError
 
 LAUNCHED = "R2MAE_LAUNCHED"  # set for processes that a command starts again as several
+RESUMES = "rerun the same command to resume from the last checkpoint"
+
+
+class NotStartedError(UserError):
+    """A run of several processes in a process that torchrun has not started; the command line starts them."""
+
+    def __init__(self, devices: int) -> None:
+        super().__init__(
+            f"devices={devices} needs {devices} processes: start the script with torchrun "
+            f"(torchrun --nproc-per-node {devices} SCRIPT.py), or use the command r2mae pretrain"
+        )
+        self.devices = devices
+
+
+class ProcessLostError(UserError):
+    """Another process of the run ended, and with it the connection."""
 
 
 def is_launched() -> bool:

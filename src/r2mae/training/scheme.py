@@ -19,7 +19,7 @@ from r2mae.masking.schemes import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class SchemeSpec:
     """The scheme of a run: its name and the value of every option that it takes.
 
@@ -36,16 +36,8 @@ class SchemeSpec:
     """
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     given: tuple[str, ...] = field(default=(), compare=False)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SchemeSpec):
-            return NotImplemented
-        return self.name == other.name and _typed(self.options) == _typed(other.options)
-
-    def __hash__(self) -> int:
-        return hash((self.name, *sorted(self.options)))
 
     @classmethod
     def resolve(cls, name: str, given: Mapping[str, Any], defaults: SchemeDefaults) -> "SchemeSpec":
@@ -61,12 +53,12 @@ class SchemeSpec:
             The domain's defaults.
         """
         given = {option: value for option, value in given.items() if value is not None}
-        if unused := next((option for option in given if option not in kind_of(name).options), None):
+        if unused := next((option for option in given if option not in scheme_kind(name).options), None):
             raise FieldError(unused, option_not_taken(unused, [name]))
         given = check_options(given)
         try:
             options = resolve_options(name, given, defaults)
-            kind_of(name).build(**options)  # refuses impossible ratios
+            scheme_kind(name).build(**options)  # refuses impossible ratios
         except (ValueError, TypeError, ArithmeticError) as error:  # of a scheme of another package, too
             raise UserError(str(error)) from None
         return cls(name, options, tuple(option for option in options if option in given))
@@ -74,7 +66,7 @@ class SchemeSpec:
     @property
     def kind(self) -> SchemeKind:
         """The registered properties of the scheme."""
-        return kind_of(self.name)
+        return scheme_kind(self.name)
 
     @property
     def given_options(self) -> dict[str, Any]:
@@ -119,21 +111,5 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
         checked[name] = value
         with suppress(ValueError):  # a text may mean a number; anything else is refused by its check
             checked[name] = value_of(value, kind)
-        try:
-            checked[name] = check_option(name, checked[name])
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        checked[name] = check_option(name, checked[name])
     return checked
-
-
-def _typed(options: Mapping[str, Any]) -> dict[str, tuple[type, Any]]:
-    """Return the options with their types: the time 1 is a step, and 1.0 the end of the run."""
-    return {name: (type(value), value) for name, value in options.items()}
-
-
-def kind_of(name: str) -> SchemeKind:
-    """Return what is known of a scheme; an unknown one is refused."""
-    try:
-        return scheme_kind(name)
-    except ValueError as error:
-        raise UserError(str(error)) from None

@@ -11,7 +11,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from r2mae.masking.curriculum import select_weights
 from r2mae.masking.masks import RatioLike
-from r2mae.masking.ratios import draw, is_stratified_per_sample
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import local
@@ -56,7 +55,7 @@ class Pretraining(nn.Module):
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
         self.weights = task.weight_network(scheme.curriculum) if scheme and scheme.curriculum else None
-        self._per_sample = scheme is not None and is_stratified_per_sample(scheme.ratio)
+        self._per_sample = scheme is not None and scheme.ratio.stratified_per_sample
         # With per-sample ratios, training hides fixed counts, even if the task draws entries independently.
         self._training_task = task.with_fixed_counts if self._per_sample else task
         self.average: AveragedModel | None = None
@@ -93,7 +92,7 @@ class Pretraining(nn.Module):
         rows = count_samples(batch)
         first = (part * self.ranks + self.rank) * rows  # row of the first sample in the global batch
         self._seed_torch(step, part)
-        ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(first), rows) if self.scheme else 0.0
+        ratio = self.scheme.ratio.draw(step, self._ratio_key.rows(first), rows) if self.scheme else 0.0
         self.ratio = self._mean_ratio(ratio, step)
         task = self._training_task
         corrupted = task.corrupt(batch, ratio, self._mask_key.fold(step).rows(first))
@@ -125,7 +124,7 @@ class Pretraining(nn.Module):
     def _mean_ratio(self, ratio: RatioLike, step: int) -> float:
         """Return the mean ratio: of the complete step with per-sample ratios, else of this micro-batch."""
         if self._per_sample and self.scheme is not None:
-            ratio = draw(self.scheme.ratio, step, self._ratio_key, self.config.optimizer.batch_size)
+            ratio = self.scheme.ratio.draw(step, self._ratio_key, self.config.optimizer.batch_size)
         return float(np.mean(ratio))
 
     def _sum_losses(self, losses: Tensor, corrupted: MaskedBatch, rows: int) -> tuple[Tensor, Tensor | float]:
