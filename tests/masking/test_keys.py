@@ -116,3 +116,14 @@ def test_permutation_has_no_preferred_place() -> None:
 def test_negative_row_is_refused() -> None:
     with pytest.raises(ValueError, match="first row"):
         Key.root(0).rows(-1)
+
+
+def test_keys_are_made_of_whole_numbers_of_any_type() -> None:
+    key = Key.root(3).fold("x", 5).rows(7)
+    for kind in (np.int64, np.uint8, np.array, torch.tensor):
+        assert Key.root(kind(3)).fold("x", kind(5)).rows(kind(7)) == key
+    assert Key.root(0).fold(True) == Key.root(0).fold(1)
+    for fraction in (0.3, 2.0, np.float32(0.7), np.array([0.5]), None):
+        for make in (Key.root, key.fold, key.rows):
+            with pytest.raises(TypeError):
+                make(fraction)  # type: ignore[arg-type]

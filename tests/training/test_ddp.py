@@ -180,3 +180,28 @@ def test_a_signal_to_the_command_saves_and_leaves_no_process(
     assert not running(tmp_path)
     steps = read_checkpoint(RunFolder(out).checkpoint)["r2mae_step"]
     assert steps == len(pd.read_csv(out / "metrics.csv"))
+
+
+def test_a_script_of_torchrun_has_the_results_in_every_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, pathlib\n"
+        "from r2mae.images import DOMAIN, ImagesConfig\n"
+        "from r2mae.training.pretrain import pretrain\n"
+        "out = pathlib.Path(__file__).parent\n"
+        'config = ImagesConfig.make(data="digits", steps=2, devices=2, threads=1, device="cpu")\n'
+        'fitted, results = pretrain(config, DOMAIN, out / "run")\n'
+        "assert fitted.folder.trained\n"
+        "(out / f\"{os.environ['RANK']}.json\").write_text(json.dumps(results))\n"
+    )
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    for launcher, told in (([], "torchrun --nproc-per-node 2 SCRIPT.py"), (torchrun, "")):
+        done = subprocess.run(
+            [sys.executable, *launcher, str(script)], check=False, capture_output=True, text=True, env=environment,
+            timeout=300,
+        )  # fmt: skip
+        assert (done.returncode == 0) is bool(launcher), done.stderr
+        assert told in done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second == RunFolder(tmp_path / "run").results

@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
             if option.group not in self._headings and shown:
                 self._headings[option.group] = self.add_argument_group(option.group)
             metavar = option.metavar or _metavar(option)
-            settings: dict[str, Any] = {"type": option.read, "metavar": metavar}
+            settings: dict[str, Any] = {"metavar": metavar}
             settings["help"] = _help(option) if shown else argparse.SUPPRESS
             required = option.default is MISSING
             if option.is_list:
@@ -80,11 +80,12 @@ class Parser(argparse.ArgumentParser):
             raise self._unknown_option(unknown)
         if rest:
             raise UserError(f"{self.prog!r} does not take {rest[0]!r}: see --help")
-        return {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in vars(given).items()
-            if value not in (None, []) or not self.options[name].positional
-        }
+        found = {}
+        for name, words_of in vars(given).items():
+            option = self.options[name]
+            if words_of not in (None, []) or not option.positional:
+                found[name] = tuple(map(option.read, words_of)) if isinstance(words_of, list) else option.read(words_of)
+        return found
 
     def _spelled(self, words: Sequence[str]) -> list[str]:
         """Return the words with ``--batch-size`` for ``--batch_size``, and ``--json=true`` for a bare ``--json``."""

@@ -17,6 +17,7 @@ from r2mae.compare.wording import (
     BEST_FIXED,
     CONFIDENCE,
     choice_sentence,
+    comparator,
     correction_sentence,
     decidable_differences,
     decimals,
@@ -24,6 +25,7 @@ from r2mae.compare.wording import (
     headline,
     interval_sentence,
     listing,
+    training_sentence,
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import NOTES
@@ -245,6 +247,8 @@ def analyse(comparison: Comparison) -> Analysis:
         *(f"{sentence}." for sentence in comparison.unread),
         *_notes(comparison, metrics, scores, choice),
     ]
+    paid = training_sentence(rows, primary, first, comparator(against[0]))
+    told = headline(primary, summary, rows, rivals, first, against[0], comparison.baselines)
     return Analysis(
         metrics=metrics,
         summary=summary,
@@ -255,7 +259,7 @@ def analyse(comparison: Comparison) -> Analysis:
         best_fixed=chosen,
         ranks=_ranks(metrics, summary, comparison.labels),
         decimals=places,
-        headline=headline(primary, summary, rows, rivals, first, against[0], comparison.baselines),
+        headline=" ".join(filter(None, (paid, told))),
         notes=tuple(sentence for sentence in sentences if sentence),
     )
 

@@ -13,6 +13,8 @@ from r2mae.evaluation.pairing import SEEDS_AND_ITEMS
 
 BEST_FIXED = "best fixed"
 CONFIDENCE = 0.95
+UNTRAINED = "untrained"
+"""The baseline that says whether training paid."""
 _UNITS = ((100.0, 1.0, "s"), (6_000.0, 60.0, "min"), (360_000.0, 3600.0, "h"), (float("inf"), 86_400.0, "days"))
 
 
@@ -175,6 +177,29 @@ def headline(
             "decided."
         )
     return sentences
+
+
+def training_sentence(differences: pd.DataFrame, metric: Metric, places: int, against: str) -> str:
+    """Return a sentence that says whether training paid: how the untrained network compares; "" if that is unknown.
+
+    Parameters
+    ----------
+    differences, metric, places, against
+        As for :func:`headline`.
+    """
+    own = differences[(differences["label"] == UNTRAINED) & differences["low"].notna()]
+    if own.empty:
+        return ""
+    row = own.iloc[0].to_dict()
+    mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
+    places = difference_places(mean, low, high, places)
+    gap = f"untrained − {against} is {number(mean, places, signed=True)} ({interval(low, high, places, signed=True)})"  # noqa: RUF001
+    told = {
+        "worse": "Training pays on this set",
+        "better": f"Training harms on this set: the untrained network has a better {metric.label}",
+        "undecided": f"Trained models are not shown to have a better {metric.label} than the untrained network",
+    }
+    return f"{told[row['verdict']]} ({gap.replace(' (', ', ').rstrip(')')})."
 
 
 def chance(p: float) -> str:

@@ -384,7 +384,8 @@ def as_ratio(value: Any) -> Ratio:
             f"a ratio is a number, two numbers (low, high), or an object whose class inherits from "
             f"r2mae.masking.Ratio, not {shown}"
         )
-    return Uniform(*map(float, numbers)) if values.shape else Fixed(float(numbers[0]))
+    first, *more = map(float, numbers)
+    return Uniform(first, more[0]) if more else Fixed(first)
 
 
 def _uniform_nodes(low: float, high: float) -> Nodes:

@@ -388,10 +388,8 @@ def check_option(option: str, value: Any) -> Any:
     words = [kind for kind in kinds if isinstance(kind, str)]
     if value in words:
         return value
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not (whole and kinds & {int, float}) and not (
-        isinstance(value, Real) and not isinstance(value, bool) and float in kinds
-    ):
+    real, whole = (isinstance(value, kind) and not isinstance(value, bool) for kind in (Real, Integral))
+    if not (whole and kinds & {int, float}) and not (real and float in kinds):
         numbers = ["a number"] if float in kinds else ["a whole number"] if int in kinds else []
         raise UserError(f"{option} takes {' or '.join([*numbers, *sorted(words)])}, not {value!r:.120}")
     if not math.isfinite(value):
