@@ -45,7 +45,7 @@ def checkpoint(kind: str, folder: Path, **options: Any) -> Path:
     ids = {name: value for name, value in ids.items() if value is not None}
     special = {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids.get("sep_token_id", 2), **ids}
     config = getattr(transformers, f"{kind}Config")(
-        **{"vocab_size": len(made), **sizes, **special, **KINDS[kind], **options}
+        **{"vocab_size": len(made), **sizes, **special, **KINDS.get(kind, {}), **options}
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

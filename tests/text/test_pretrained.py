@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertOnlyMLMHead
 
 from checkpoints import KINDS, WORDS, checkpoint, corpus
@@ -91,6 +91,80 @@ def test_losses_gradients_tokens_and_files_are_those_of_transformers(kind: str, 
     assert task.special_ids
 
 
+def headless(source: Path, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Take the head from a checkpoint, as AutoModel saves it; return the weights left, by their names in the whole."""
+    whole = AutoModelForMaskedLM.from_pretrained(source)
+    whole.base_model.save_pretrained(source)
+    weights = load_file(source / "model.safetensors")
+    save_file({prefix + name: value for name, value in weights.items()}, source / "model.safetensors", {"format": "pt"})
+    return {f"{whole.base_model_prefix}.{name}": value for name, value in weights.items()}
+
+
+@pytest.mark.parametrize("prefixed", [False, True])
+@pytest.mark.parametrize("kind", [*KINDS, "Albert", "MPNet"])
+def test_an_encoder_gets_a_fresh_head_of_the_seed(kind: str, prefixed: bool, tmp_path: Path) -> None:
+    source = checkpoint(kind, tmp_path / kind)
+    whole = AutoModelForMaskedLM.from_pretrained(source)
+    weights = headless(source, f"{whole.base_model_prefix}." if prefixed else "")
+    data = load_data(config_for(tmp_path, kind))
+    heads = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        _, model = DOMAIN.build(data.architecture)
+        torch.manual_seed(seed + 7)  # transformers draws a head, too
+        origin = load_checkpoint(str(source), model)
+        assert f"without the head of {kind}ForMaskedLM, which begins with random weights" in " ".join(origin.notes)
+        own = dict(model.named_parameters(remove_duplicate=False))
+        for name, value in weights.items():
+            assert torch.equal(own.get(name, value), value), name
+        assert model.stock().get_output_embeddings().weight is model.stock().get_input_embeddings().weight
+        heads.append([value for name, value in own.items() if name not in weights and value.ndim == 2])
+    assert all(map(torch.equal, heads[0], heads[1]))
+    assert heads[0] and not all(map(torch.equal, heads[0], heads[2]))
+
+
+def test_an_encoder_is_trained_measured_before_and_after_exported_and_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    headless(checkpoint("Bert", Path("Bert")))
+    sizes = ["--sequence-length", "16", "--validation", "0.1", "--batch-size", "8", "--steps", "40", "--lr", "1e-2"]
+    line = ["pretrain", "text", str(corpus("Bert", Path())), *sizes, "--device", "cpu", "--init"]
+    assert main([*line, "Bert", "--out", "run"]) == 0
+    assert "it is an encoder without the head of BertForMaskedLM" in caplog.text
+    found = json.loads(Path("run/results.json").read_text())
+    assert found["before"].keys() == found["scores"].keys()
+    assert found["scores"]["loss"] < found["before"]["loss"] < 1.2 * np.log(63)
+    head, loss, *_ = [row.split() for row in capsys.readouterr().out.splitlines()[1:]]
+    assert (head, len(loss)) == (["before", "training", "after"], 6)
+    assert main(["evaluate", "run"]) == 0
+    assert main(["embed", "run", "corpus.txt", "-o", "e.npz"]) == 0
+    assert main(["export", "run", "--to", "transformers", "-o", "exported"]) == 0
+    assert main([*line, "./exported", "--out", "again"]) == 0
+    before = json.loads(Path("again/results.json").read_text())["before"]
+    assert before == pytest.approx(found["scores"], rel=1e-6)  # the head is in the export
+    encoder = AutoModel.from_pretrained("exported")
+    AutoTokenizer.from_pretrained("exported").save_pretrained("encoder")
+    encoder.save_pretrained("encoder")
+    assert main([*line, "encoder", "--out", "third"]) == 0
+    Path("again/model.json").unlink()
+    Path("exported").rename("elsewhere")
+    assert main([*line, "./exported", "--out", "again"]) == 0  # measured again, but for what is gone
+
+
+def test_a_run_from_scratch_is_exported_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = ["--sequence-length", "16", "--validation", "0.1", "--batch-size", "8", "--steps", "2", "--device", "cpu"]
+    line = ["pretrain", "text", str(corpus("Roberta", Path())), *sizes]
+    assert main([*line, "--preset", "tiny", "--vocab-size", "300", "--out", "run"]) == 0
+    assert main(["export", "run", "--to", "transformers", "-o", "exported"]) == 0
+    assert main([*line, "--init", "exported", "--out", "whole"]) == 0
+    scores = json.loads(Path("run/results.json").read_text())["scores"]
+    assert json.loads(Path("whole/results.json").read_text())["before"] == pytest.approx(scores, rel=1e-5)
+    headless(Path("exported"))
+    assert main([*line, "--init", "exported", "--out", "encoder"]) == 0
+
+
 def test_a_head_that_needs_all_tokens_gets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,8 +219,18 @@ def broken(folder: Path, how: str) -> None:
             (folder / "model.safetensors").unlink()
         case "no config":
             (folder / "config.json").unlink()
-        case "no head":
-            BertModel(BertConfig(**config)).save_pretrained(folder)
+        case "half a head":
+            del weights["cls.predictions.transform.dense.weight"]
+            save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        case "half an encoder":
+            own = {name.removeprefix("bert."): value for name, value in weights.items() if name.startswith("bert.")}
+            del own["encoder.layer.1.output.dense.weight"]
+            save_file(own, folder / "model.safetensors", {"format": "pt"})
+        case "another encoder":
+            BertModel(BertConfig(**{**config, "intermediate_size": 32})).save_pretrained(folder)
+            (folder / "config.json").write_text(json.dumps(config))
+        case "names of another library":
+            save_file({f"m.{name}": value for name, value in weights.items()}, folder / "model.safetensors")
         case "another head":
             save_file(
                 {**weights, "cls.predictions.bias": torch.zeros(7)}, folder / "model.safetensors", {"format": "pt"}
@@ -186,7 +270,10 @@ def broken(folder: Path, how: str) -> None:
         ("no tokenizer", "the checkpoint has no tokenizer: put tokenizer.json or vocab.txt there"),
         ("no weights", "holds no weights"),
         ("no config", "holds no config.json"),
-        ("no head", "has no weights that fit for cls.predictions.bias"),
+        ("half a head", "has no weights that fit for cls.predictions.transform.dense.weight"),
+        ("half an encoder", "has no weights that fit for bert.encoder.layer.1.output.dense.weight"),
+        ("another encoder", "has no weights that fit for bert.encoder.layer.0.intermediate.dense.bias"),
+        ("names of another library", "has no weights that fit for bert.embeddings"),
         ("another head", "has no weights that fit for cls.predictions.bias"),
         ("cut", "cannot be read"),
         ("nan", "word_embeddings.weight is not finite"),

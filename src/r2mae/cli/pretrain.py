@@ -56,7 +56,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
         from r2mae.training.pretrain import pretrain
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
-        fitted, results = pretrain(config, domain, out, reporter=ProgressBar(label), progress=progress)
+        fitted, results = pretrain(config, domain, out, reporter=ProgressBar(label), progress=progress, before=True)
     if not is_first():
         return 0
     if options.json:
@@ -64,7 +64,10 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
         return 0
     if not fitted.trained_now:
         print(f"{out} is finished already; nothing was trained")
-    print_scores({config.scheme.name: results["scores"]}, domain.metrics_of(config))
+    columns = {config.scheme.name: results["scores"]}
+    if "before" in results:
+        columns = {"before training": results["before"], "after": results["scores"]}
+    print_scores(columns, domain.metrics_of(config))
     if method := config.measured_in_words():
         print(method)
     print(f"model and results are in {out}")

@@ -92,6 +92,10 @@ class Domain:
         """Load the weights of a file that the configuration names into a fresh model; None if it names none."""
         return None
 
+    def before_training(self, config: Any) -> Any:
+        """Return the configuration with which initial weights are measured before training; None: they are not."""
+        return None
+
     def examples(
         self, config: Any, task: Any, model: "nn.Module", data: Any, *, ratio: float | None = None
     ) -> "Examples | None":

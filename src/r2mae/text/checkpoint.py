@@ -70,17 +70,18 @@ def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) 
                 f"checkpoint {init}: its tokenizer has {tokenizer.vocab_size:,} tokens, and its embedding {rows:,} "
                 "rows: they are of different models, put the right tokenizer into the folder"
             )
-        if (least := sum(value.numel() for value in model.parameters())) > size:  # a byte a weight
-            raise ValueError(f"a model of {least:,} weights, and the files have {size:,} bytes")
+        if (least := sum(value.numel() for value in model.base_model.parameters())) > size:  # a byte a weight
+            raise ValueError(f"an encoder of {least:,} weights, and the files have {size:,} bytes")
     if model.positions is not None and length > model.positions:
         raise UserError(f"sequence_length {length}: {init} has {model.positions} positions: give at most these")
     return {"config": config_text(model.stock()), "hidden_size": int(config.hidden_size)}
 
 
 def load_checkpoint(init: str, model: nn.Module) -> Origin:
-    """Load the weights of a checkpoint into its fresh model.
+    """Load the weights of a checkpoint into its fresh model, which keeps its own head if the files have none.
 
-    A UserError is raised if files are damaged, lack weights, such as those of the head, or have others in their place.
+    A UserError is raised if files are damaged, lack weights of the encoder or a part of the head, or have others in
+    their place.
     """
     import torch
     from transformers import AutoModelForMaskedLM
@@ -97,17 +98,24 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
         read, found = kinds.from_pretrained(
             folder, config=model.config, dtype=torch.float32, local_files_only=True, **how
         )
-    unfit = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
-    if unfit:
+    name, missing, notes = type(read).__name__, {*found["missing_keys"]}, []
+    encoder = {id(value) for value in read.base_model.parameters()}
+    head = {one: value for one, value in read.named_parameters() if id(value) not in encoder}  # none that is tied to it
+    if head and head.keys() <= missing:
+        for one, value in head.items():
+            value.data = model.get_parameter(one).data  # of the run's seed
+        missing = {one for one in missing if one.startswith(f"{read.base_model_prefix}.")}
+        notes.append(f"it is an encoder without the head of {name}, which begins with random weights")
+    if unfit := sorted([*missing, *(one for one, *_ in found["mismatched_keys"])]):
         names = ", ".join(unfit[:3]) + ", …" * (len(unfit) > 3)
-        raise UserError(f"checkpoint {init}: has no weights that fit for {names}: {_HINT}, with its head")
-    bad = next((name for name, value in read.state_dict().items() if not value.isfinite().all()), None)
+        raise UserError(f"checkpoint {init}: has no weights that fit for {names}: {_HINT}")
+    bad = next((one for one, value in read.state_dict().items() if not value.isfinite().all()), None)
     if bad is not None:
         raise UserError(f"checkpoint {init}: {bad} is not finite (NaN or infinite): fetch it again")
     model.load_state_dict(read.state_dict())
-    name = type(read).__name__
-    note = f"the head of {name} needs all tokens: logits are computed at all of them, and a step takes longer"
-    return Origin(Path(init), tuple(_weight_files(folder)), name, () if model.positionwise else (note,))
+    if not model.positionwise:
+        notes.append(f"the head of {name} needs all tokens: logits are computed at all of them, and a step takes longer")
+    return Origin(Path(init), tuple(_weight_files(folder)), name, tuple(notes))
 
 
 def _weight_files(folder: Path) -> list[Path]:

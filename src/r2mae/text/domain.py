@@ -200,6 +200,10 @@ class TextDomain(Domain):
 
         return load_checkpoint(config.init, model)
 
+    def before_training(self, config: TextConfig) -> TextConfig | None:
+        """Measure the checkpoint that `init` names on hidden tokens alone; fine-tuning it would take hours."""
+        return None if config.init is None else config.replace(glue=(), glue_probes=(), glue_limit=None)
+
     def load(self, config: TextConfig) -> "TextData":
         """Return the data of a run, tokenised unless that was done before."""
         from r2mae.text.batches import load_data

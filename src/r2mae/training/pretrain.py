@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.files import write_json
 from r2mae.progress import Reporter
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.loop import Fitted, fit_run
+from r2mae.training.initial import check_initial_weights_unchanged
+from r2mae.training.loop import Fitted, fit_run, keyed_torch
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data, Trainable
@@ -28,18 +30,22 @@ def pretrain(
     data: Data | None = None,
     progress: Callable[[int, int], None] | None = None,
     single_process: bool = False,
+    before: bool = False,
 ) -> tuple[Fitted, dict[str, Any]]:
     """Pretrain into a run folder, measure the model and write ``results.json``. Finished parts are not repeated.
 
     Of several processes, which torchrun starts (see :func:`~r2mae.training.loop.fit`), the first one measures, and all
-    return its results. With `single_process`, this process trains on its own, even if torchrun started several.
+    return its results. With `single_process`, this process trains on its own, even if torchrun started several. With
+    `before`, the weights of a file that a run begins with are measured, too, where the domain does so and the file is
+    still there.
 
     Returns
     -------
     fitted : Fitted
         As returned by :func:`r2mae.training.fit`.
     results : dict
-        ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
+        ``scores`` by name, perhaps ``before`` (those of the initial weights), ``steps``, ``seconds`` of training and
+        ``samples_per_second``.
     """
     with together(config):
         run, folder = Run.resolve(config, domain, single_process=single_process), RunFolder(out)
@@ -54,11 +60,31 @@ def pretrain(
             folder.check_data(config.data.source, domain.fingerprint(config))
             items = ItemRecorder()
             working = supported(domain, kept=folder.evaluation_file, progress=progress, items=items)
-            scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
+            data = data or domain.load(config)
+            scored = {"scores": domain.evaluate(config, task, model, data, **working)}
+            if before and (start := _before(run, folder, data, progress)):
+                scored["before"] = start
             speed = fitted.steps * config.optimizer.batch_size / max(fitted.seconds, 1e-9)
             timed = {"steps": fitted.steps, "seconds": fitted.seconds, "samples_per_second": speed}
-            results = write_results(folder, config, items, {"scores": scores, **timed})
+            results = write_results(folder, config, items, {**scored, **timed})
         return fitted, results
+
+
+def _before(
+    run: Run, folder: RunFolder, data: Data, progress: Callable[[int, int], None] | None
+) -> dict[str, float]:
+    """Return scores of the weights that a run began with; nothing if it measures none, or their file is gone."""
+    domain, config = run.domain, run.domain.before_training(run.config)
+    if config is None:
+        return {}
+    try:
+        check_initial_weights_unchanged(folder)
+        with keyed_torch(config.key):
+            task, model = domain.build(folder.description.architecture)
+            domain.load_initial_weights(config, model)
+    except UserError:
+        return {}
+    return domain.evaluate(config, task, model.to(run.device), data, **supported(domain, progress=progress))
 
 
 def log_notes(data: Data) -> Data:

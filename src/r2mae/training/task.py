@@ -244,6 +244,9 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
     def load_initial_weights(self, config: _Config, model: nn.Module) -> Any:
         """Load the weights that the configuration names, and return the origin of a file of them; None without any."""
 
+    def before_training(self, config: _Config) -> _Config | None:
+        """Return the configuration with which initial weights are measured before training; None: they are not."""
+
     @property
     def evaluation_support(self) -> tuple[str, ...]:
         """The arguments among `items`, `kept` and `progress` that `evaluate` takes; see the base class of domains."""
