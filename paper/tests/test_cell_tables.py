@@ -1,18 +1,22 @@
 """Tables 4 and 6 to 8: the runs on every set, what is made of them, and the whole in small."""
 
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
+import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SETS
 from r2mae.compare.comparison import BASELINE
 from r2mae.errors import UserError
+from r2mae_paper.bases import CELL_SETS
 from r2mae_paper.cell_tables import EXPRESSION, REFERENCE, SCHEMES
-from r2mae_paper.runner import Reproduced
+from r2mae_paper.runner import Reproduced, run_study
 from r2mae_paper.study import Study, get_study
 
 TABLE4, TABLE6 = get_study("table4"), get_study("table6")
@@ -39,6 +43,25 @@ COLUMNS = {
     "csle": ("cell_type_bacc", "cell_type_f1", "condition_auroc", "condition_auroc_donor", "age_spearman_donor"),
     "pig-airway": ("cell_type_bacc", "cell_type_f1", "condition_auroc"),
 }
+
+
+@pytest.mark.slow
+def test_vectors_of_obsm_are_rows_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    kinds, donors = np.arange(240) % 3, np.arange(240) // 24
+    obs = pd.DataFrame({"cell_type": [f"t{kind}" for kind in kinds], "donor_id": [f"d{donor}" for donor in donors]})
+    cells = anndata.AnnData(rng.poisson(1.0, (240, 30)).astype(np.float32), obs.set_index(obs.index.astype(str)))
+    cells.obsm["X_scgpt"] = np.eye(3, 8)[kinds] + 0.01 * rng.normal(size=(240, 8))
+    cells.write_h5ad(file := tmp_path / "cells.h5ad")
+    own = {"data": str(file), "labels": ("cell_type",), "donor_key": "donor_id"}
+    monkeypatch.setitem(CELL_SETS, "own", own)
+    size = TABLE6.entry.size("smoke", sets=("own",), baselines=("expression", "X_scgpt"))
+    with pytest.raises(UserError, match="unknown baseline 'X_uce'"):
+        TABLE6.runs(size.replace(baselines=("X_uce",)), tmp_path)
+    run_study(TABLE6, tmp_path / "out", size=size, console=Console(file=StringIO()))
+    table = pd.read_csv(tmp_path / "out" / "table6.csv").set_index(["label", "score"])
+    assert table.loc[("X_scgpt", "cell_type_bacc"), "mean"] > 0.95
+    assert table.loc[("X_scgpt", "score"), "rank"] == 1
 
 
 @BOTH

@@ -44,6 +44,40 @@ def test_a_size_has_the_fields_of_its_scale() -> None:
     assert (settings["n_hidden"], settings["steps"]) == (256, 1000), "those of the preset, and its own"
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "baselines"),
+    [
+        ("table1", 6, ()),
+        ("table2", 5, None),
+        ("table3", 10, ()),
+        ("table4", 10, ("expression", "scvi")),
+        ("table6", 11, ("expression", "scvi")),
+    ],
+)
+def test_the_rows_that_the_paper_prints(name: str, rows: int, baselines: tuple[str, ...] | None) -> None:
+    size = entry_of(name).size(rows=("paper",))
+    assert (len({*size.rows}), size.fields.get("baselines")) == (rows, baselines)
+    assert "r2mae" in size.rows
+    if baselines:
+        assert entry_of(name).size("small", rows=["paper"]).baselines == ("expression",)
+    if baselines is not None:
+        assert entry_of(name).size(rows=("paper",), baselines=("pca",)).baselines == ("pca",)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "told"),
+    [
+        ("table3-mtdna", ("paper",), "the paper has no such table"),
+        ("many-masks", ("a",), "it has no rows: omit --rows"),
+        ("table6", ("r2mea", "fixed 0.25"), "unknown row 'r2mea': did you mean 'r2mae'"),
+        ("table6", ("r2mae",), "the rows need 'fixed 0.25'"),
+    ],
+)
+def test_rows_that_there_are_not(name: str, rows: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=told):
+        get_study(name).runs(entry_of(name).size("small", rows=rows), tmp_path)  # type: ignore[misc]
+
+
 def test_figures_of_the_same_runs_share_a_folder() -> None:
     assert {name: entry_of(name).name for name in ("fig2b", "fig5", "fig6", "fig7", "fig2d")} == {
         **dict.fromkeys(("fig2b", "fig5", "fig6", "fig7"), "fig2b"),

@@ -1,18 +1,21 @@
 """Table 3 and its companions: the cells, held-out parts, tables of means and differences, and the whole in small."""
 
 from collections.abc import Callable, Sequence
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, build_store
+from r2mae.genome.store.tracks import add_track
 from r2mae_paper import genomes
 from r2mae_paper.genomes import SCHEMES
-from r2mae_paper.runner import Reproduced
+from r2mae_paper.runner import Reproduced, run_study
 from r2mae_paper.studies import Scale, entry_of
 from r2mae_paper.study import get_study
 
@@ -149,6 +152,56 @@ def test_a_human_store_holds_out_chromosomes(tmp_path: Path) -> None:
         assert (config.data.source, config.evaluation.classes) == (str(store.folder), "set")
     with pytest.raises(UserError, match="name its alignment with --store"):
         TABLE3.runs(entry_of("table3").size(variants=("a.csv",)), tmp_path)
+
+
+def human(folder: Path, tracks: Sequence[str] = genomes.TRACKS) -> tuple[str, tuple[str, str]]:
+    """A store of three contigs with tracks, and variants of which a column knows the labels."""
+    rng, length = np.random.default_rng(0), 1200
+    blocks = []
+    for name in ("chr1", "chr21", "chr22"):
+        bases = rng.choice([*"ACGT"], length)
+        other = np.where(rng.random(length) < 0.8, bases, "A")
+        rows = [f"s {one}.{name} 0 {length} + {length} {''.join(row)}" for one, row in (("h", bases), ("o", other))]
+        blocks.append("\n".join(["a", *rows, "\n"]))
+    (folder / "a.maf").write_text("##maf version=1\n\n" + "".join(blocks))
+    store = build_store(folder / "a.maf", folder / "human")
+    for name in tracks:
+        (folder / "t.bedgraph").write_text("".join(f"{one}\t0\t{length}\t0.5\n" for one in store.contigs))
+        add_track(store, folder / "t.bedgraph", name)
+    lines = [
+        f"chr22,{place + 1},{base},{'ACGT'['CGTA'.index(base)]},{place % 2},ncRNA,{place % 2 + 0.5},{-(place % 2)}"
+        for place, base in enumerate(map("ACGT".__getitem__, store.tokens(2)[:100, 0] & 0x7F))
+    ]
+    for file in ("clinvar.csv", "omim.csv"):
+        (folder / file).write_text("\n".join([HUMAN.strip() + ",CADD,NT", *lines]))
+    return str(store.folder), (str(folder / "clinvar.csv"), str(folder / "omim.csv"))
+
+
+def test_runs_on_a_human_store_with_the_tracks_are_weighted_as_gpn_msa(tmp_path: Path) -> None:
+    store, files = human(tmp_path)
+    size = entry_of("table3").size(store=store, variants=files, rows=("paper",), baselines=("CADD", "NT"))
+    planned = TABLE3.runs(size, tmp_path)
+    assert len(planned) == 5 * (len(SCHEMES) - 1 + 2)  # the paper has no cl-k0
+    for run in planned:
+        task = run.config.task
+        assert (task.conservation, task.flip, run.config.model.one_hot) == (("phylop", "phastcons"), 0.5, True)
+    with pytest.raises(UserError, match="unknown baseline 'cadd': did you mean 'CADD'"):
+        TABLE3.runs(size.replace(baselines=("cadd",)), tmp_path)
+    (tmp_path / "bare").mkdir()
+    for run in TABLE3.runs(size.replace(store=human(tmp_path / "bare", ["phylop"])[0]), tmp_path):
+        assert (run.config.task.conservation, run.config.model.one_hot) == ((), False)
+
+
+@pytest.mark.slow
+def test_columns_of_human_variants_are_rows_of_the_table(tmp_path: Path) -> None:
+    store, files = human(tmp_path)
+    size = entry_of("table3").size("smoke", store=store, variants=files, baselines=("CADD", "NT"), seeds=1)
+    run_study(TABLE3, tmp_path / "out", size=size, console=Console(file=StringIO()))
+    table = pd.read_csv(tmp_path / "out" / "table3.csv").set_index(["label", "score"])["mean"]
+    assert {label for label, _ in table.index} == {"fixed 0.15", "r2mae", "CADD", "NT"}
+    for name in ("auroc_missense", "partial_auroc_regulatory", "auprc_ncRNA"):
+        assert table["CADD", name] == 1
+        assert table["NT", name] < 0.52  # high values are harmful: its sign is to be changed
 
 
 def test_scores_of_human_variants_are_in_the_table() -> None:

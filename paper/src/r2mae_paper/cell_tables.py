@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from r2mae.cells.config import BASELINES
 from r2mae.cells.domain import DOMAIN
 from r2mae.compare.comparison import BASELINE
+from r2mae.compare.measure import check_baselines
 from r2mae.compare.runs import SweepRun, Variant
 from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae_paper.bases import cells, grid, runs_of_groups
@@ -33,7 +35,7 @@ from r2mae_paper.gains import (
     sets_at_ceiling,
 )
 from r2mae_paper.rows import TableRow, Tables, select, unique
-from r2mae_paper.scheme_tables import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
+from r2mae_paper.scheme_tables import CURRICULA, average_ranks, chosen, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
 
@@ -52,10 +54,13 @@ CONDITION = {"auroc_labels": ("condition",), "timing": "sea-ad"}
 
 def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each set, row and seed, and the baselines, each set in a folder of its own."""
-    DOMAIN.check_baselines(size.baselines)
     settings = {**size.settings, **({"only": size.only} if size.only else {})}
-    chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
-    groups = {name: variants_of(cells(name, settings), chosen, size.baselines, set=name) for name in size.sets}
+    rows = chosen(size, SCHEMES, REFERENCE)
+    bases = {name: cells(name, settings) for name in size.sets}
+    DOMAIN.check_baselines(size.baselines)
+    for base in bases.values() if {*size.baselines} - {*BASELINES} else ():  # keys of obsm, in the file
+        check_baselines(base, DOMAIN, size.baselines)
+    groups = {name: variants_of(base, rows, size.baselines, set=name) for name, base in bases.items()}
     return runs_of_groups(groups, range(size.seeds), out)
 
 
@@ -123,7 +128,7 @@ _ENDS = ("", "_low", "_high")
 
 def runs_of_widths(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each set, width, row and seed, each set in a folder of its own."""
-    rows = {name: SCHEMES[name] for name in size.rows}
+    rows = chosen(size, SCHEMES, REFERENCE)
     groups: dict[str, list[Variant]] = {}
     for name in size.sets:
         judged = CONDITION if name in ENTRIES["table4"].small["sets"] else {}

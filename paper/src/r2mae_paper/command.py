@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from r2mae_paper.study import Study
 
 _OUT = Path("runs") / "reproduce"
-_FIELDS = ("data", "store", "variants", "only")
+_FIELDS = ("data", "store", "variants", "only", "rows", "baselines")
 """Options that are fields of a study's size."""
 _SETTINGS = ("workers", "accumulate", "devices", "precision", "cache")
 """Options that are fields of the configuration of every run."""
@@ -61,6 +61,11 @@ class Options(ClusterFlags):
     variants : list of str, optional
         For Table 3 with --store: tables of variants, ClinVar's missense ones and OMIM's regulatory ones, with the
         columns chrom, pos, ref, alt, label (1 or 0, or Pathogenic or Common) and, of OMIM, consequence.
+    rows : list of str, optional
+        For tables of schemes: only these rows, such as "fixed 0.15" r2mae; paper: those that the paper prints.
+    baselines : list of str, optional
+        For Tables 1, 3, 4 and 6: what is measured without training, in place of the scale's. In Table 3 also columns of
+        the variants, of which high values are harmful (CADD, phyloP); in Tables 4 and 6 also keys of obsm (scGPT, UCE).
     only : list of str, optional
         For Tables 4 and 6 to 8: the cells of the probes, as in r2mae pretrain cells. For the probe of Supertype the
         paper keeps some types of SEA-AD, which it does not name: Supertype:Subclass=NAME.
@@ -103,6 +108,8 @@ class Options(ClusterFlags):
     data: str | None = option(None, metavar="PATH")
     store: str | None = option(None, metavar="FOLDER")
     variants: tuple[str, ...] | None = option(None, metavar="FILE")
+    rows: tuple[str, ...] | None = option(None, metavar="ROW")
+    baselines: tuple[str, ...] | None = option(None, metavar="NAME")
     only: tuple[str, ...] | None = option(None, metavar="[PROBE:]COLUMN=VALUE")
     workers: int | None = None
     accumulate: int | None = None

@@ -16,20 +16,24 @@ import pandas as pd
 from jaxtyping import Bool
 
 from r2mae.catalogue import data_root
+from r2mae.compare.measure import check_baselines
 from r2mae.compare.runs import SweepRun, runs_of
-from r2mae.errors import UserError, brief
+from r2mae.errors import UserError, brief, warn_once
 from r2mae.files import atomic_write
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import HELD_OUT, NO_SPECIES, GenomeConfig
+from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import GAP, SOFT
 from r2mae.genome.store.tracks import add_track
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import Tables, unique
-from r2mae_paper.scheme_tables import CURRICULA, dots, schemes, tables_of, variants_of
+from r2mae_paper.scheme_tables import CURRICULA, chosen, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
 
 CONSERVATION = "conservation"
+TRACKS = ("phylop", "phastcons")
+"""The names of tracks with which runs on the human genome are weighted as GPN-MSA's."""
 _ALIGNMENT = "alignment"
 SCHEMES = schemes((0.05, 0.15, 0.3), "dynamic", "mdlm", "r2mae", *CURRICULA)
 REFERENCE = "fixed 0.15"
@@ -130,7 +134,7 @@ def human_variants(files: Sequence[str], out: Path) -> dict[str, Any]:
     """Write tables of human variants as one below `out`, and return the fields that name them.
 
     Variants of the first table are of the class `missense` (the paper: ClinVar), those of others of the class
-    `regulatory` (OMIM), and once more of the class of their consequence.
+    `regulatory` (OMIM), and once more of the class of their consequence. Columns of numbers are kept, as baselines.
     """
     tables = []
     for number, file in enumerate(files):
@@ -139,7 +143,10 @@ def human_variants(files: Sequence[str], out: Path) -> dict[str, Any]:
         if number and "consequence" in table:
             tables.append(table.assign(set=table["consequence"].str.replace(r"\W+", "_", regex=True)))
     with atomic_write(written := out / "human.tsv") as opened:
-        pd.concat(tables)[[*_ALLELES, "label", "set"]].to_csv(opened, sep="\t", index=False)
+        joined = pd.concat(tables)
+        own = joined[[*_ALLELES, "label", "set"]]
+        others = joined.drop(columns=own.columns).apply(pd.to_numeric, errors="coerce").dropna(axis=1, how="all")
+        pd.concat([own, others], axis=1).to_csv(opened, sep="\t", index=False)
     return {"variants": str(written), "label": "label", "classes": "set"}
 
 
@@ -168,12 +175,26 @@ def human_regions(store: AlignmentStore) -> dict[str, Any]:
     return {"validation_regions": (f"{prefix}21",), "test_regions": (f"{prefix}22",)}
 
 
+def as_gpn_msa(store: AlignmentStore) -> dict[str, Any]:
+    """Return the fields of GPN-MSA's weights of positions, flipped labels and one-hot input, if a store has the tracks.
+
+    The labels of half of the hidden bases that are not conserved are random ones, as in the original.
+    """
+    if lacking := [name for name in TRACKS if name not in store.tracks]:
+        warn_once(
+            f"{store.folder} has no track {' and no track '.join(lacking)}: unlike in GPN-MSA, positions weigh alike "
+            "(r2mae data alignment track STORE FILE --name NAME adds one)"
+        )
+        return {}
+    return {"conservation": TRACKS, "flip": 0.5, "one_hot": True}
+
+
 Rows = Mapping[str, Mapping[str, Any]]
 
 
 def scheme_rows(size: Size, store: AlignmentStore) -> Rows:
     """Return the rows of Table 3."""
-    return {name: SCHEMES[name] for name in size.rows or SCHEMES}
+    return chosen(size, SCHEMES, REFERENCE)
 
 
 def by_likeness(store: AlignmentStore) -> list[str]:
@@ -205,7 +226,7 @@ def changes(size: Size, store: AlignmentStore) -> Rows:
         "mask token alone": {"corruption": "mask"},
         WEIGHTED: {"weight_track": CONSERVATION},
     }
-    return {name: rows[name] for name in size.rows or rows}
+    return chosen(size, rows, BASE)
 
 
 def runs(
@@ -214,7 +235,6 @@ def runs(
     *,
     alignment: Alignment,
     rows: Callable[[Size, AlignmentStore], Rows] = scheme_rows,
-    baselines: Sequence[str] = (_ALIGNMENT, "composition"),
 ) -> list[SweepRun]:
     """Return a run for each row and seed, and the baselines; each seed holds out another part of the genome.
 
@@ -227,17 +247,19 @@ def runs(
     if human:
         store = AlignmentStore(Path(human).expanduser())
         scored = human_variants(size.variants, out) if size.variants else {}
+        scored |= as_gpn_msa(store)
     else:
         store = store_of(alignment, out)
         scored = variants(out, size.positions) if "positions" in size.fields else {}
-    base = GenomeConfig.make(data=str(store.folder), **scored, **size.settings)
+    base = GenomeConfig.make(**{"data": str(store.folder), **scored, **size.settings})
+    check_baselines(base, DOMAIN, size.baselines)
     regions = [
         human_regions(store) if human else {"test_regions": (part_of(store, seed, size.parts),)}
         for seed in range(size.seeds)
     ]
     return [
         replace(run, config=run.config.replace(**regions[run.seed]))
-        for run in runs_of(variants_of(base, rows(size, store), baselines), range(size.seeds), out)
+        for run in runs_of(variants_of(base, rows(size, store), size.baselines), range(size.seeds), out)
     ]
 
 
@@ -276,6 +298,6 @@ STUDIES = (
         ENTRIES["table3-ablation"],
         partial(plot, name="table3-ablation", titles=TITLES),
         partial(table, name="table3-ablation", titles=TITLES, reference=BASE),
-        runs=partial(runs, alignment=SARBECOVIRUSES, rows=changes, baselines=(_ALIGNMENT,)),
+        runs=partial(runs, alignment=SARBECOVIRUSES, rows=changes),
     ),
 )

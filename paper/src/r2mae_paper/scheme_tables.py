@@ -19,12 +19,15 @@ from sklearn.preprocessing import SplineTransformer
 from r2mae.catalogue import data_root
 from r2mae.compare.comparison import BASELINE
 from r2mae.compare.gather import metrics_of
+from r2mae.compare.measure import check_baselines
 from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.compare.style import BLUE, GREEN, VERMILION
+from r2mae.errors import UserError, unknown
 from r2mae.evaluation.statistics import AVERAGE_RANK, rank_table
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.training.config import RunConfig
-from r2mae_paper.bases import few_classes, grid, runs_of_groups, text
+from r2mae_paper.bases import Fields, few_classes, grid, runs_of_groups, text
 from r2mae_paper.drawing import Axes, Figures, interval, name_rows, panels
 from r2mae_paper.gains import Scores, compared_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
@@ -36,6 +39,17 @@ def schemes(ratios: Sequence[float], *names: str) -> dict[str, Mapping[str, Any]
     """Return rows of a table by their labels: fixed ratios, and schemes of these names."""
     fixed = {f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in ratios}
     return {**fixed, **{name: {"scheme": name} for name in names}}
+
+
+def chosen(size: Size, known: Mapping[str, Fields], reference: str) -> dict[str, Fields]:
+    """Return the rows that a size names, by default all; the `reference`, with which others are compared, is needed."""
+    names = size.rows or tuple(known)
+    for name in names:
+        if name not in known:
+            raise unknown("row", name, known)
+    if reference not in names:
+        raise UserError(f"the rows need {reference!r}, with which others are compared: name it, too")
+    return {name: known[name] for name in names}
 
 
 CURRICULA = ("r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0")
@@ -204,9 +218,11 @@ def runs_of_vits(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each row and seed, and the baselines."""
     data = few_classes(out, size.classes) if size.classes else str(data_root() / "imagenet")
     base = ImagesConfig.make(data=data, model="vit-mae", finetune_epochs=size.finetune_epochs)
-    rows = variants_of(base, {name: {**size.settings, **ROWS_OF_VITS[name]} for name in size.rows or ROWS_OF_VITS})
+    points = chosen(size, ROWS_OF_VITS, REFERENCE_OF_VITS)
+    rows = variants_of(base, {name: {**size.settings, **fields} for name, fields in points.items()})
     plain = rows[0].config.replace(finetune_epochs=0.0)
-    return runs_of([*rows, *variants_of(plain, {}, ("pixels", "pca"))], range(size.seeds), out)
+    check_baselines(plain, IMAGES, size.baselines)
+    return runs_of([*rows, *variants_of(plain, {}, size.baselines)], range(size.seeds), out)
 
 
 def table1(results: pd.DataFrame) -> Tables:
@@ -249,9 +265,10 @@ _LOWER = ("loss",)
 def runs_of_texts(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each model, scheme and seed, each model in a folder of its own."""
     groups = {}
+    points = chosen(size, ROWS_OF_TEXTS if size.rows else SCHEMES_OF_TEXTS, REFERENCE_OF_TEXTS)
     for model in size.models:
         base = text(size.data, model, {"glue": size.glue, "glue_probes": size.probes, **size.settings})
-        rows = variants_of(base, {label: ROWS_OF_TEXTS[label] for label in size.rows or SCHEMES_OF_TEXTS}, model=model)
+        rows = variants_of(base, points, model=model)
         groups[model] = [
             replace(row, values={**row.values, "scheme": "none"}) if row.label == UNTRAINED else row for row in rows
         ]

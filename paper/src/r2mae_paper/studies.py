@@ -70,7 +70,10 @@ class Entry:
     """Names of other figures or tables that are made of the same runs."""
     digits: int = 6
     """Number of digits of the numbers in the tables."""
-    chooses: Sequence[str] = ("seeds",)
+    paper_rows: Sequence[str] = ()
+    paper_baselines: Sequence[str] = ()
+    """`paper_rows`, `paper_baselines`: what the paper prints of a table, which ``--rows paper`` takes."""
+    chooses: Sequence[str] = ("seeds", "rows", "baselines")
     """Fields of the size that say which runs there are, and nothing of how each is trained and measured: earlier runs
     (``--earlier``) may have been made with others."""
     sizes_of: str = ""
@@ -93,6 +96,13 @@ class Entry:
 
             preset = get_domain(self.domain).presets[fields["settings"]["preset"]]
             fields["settings"] = {**preset, **fields["settings"]}
+        if "rows" in changes and not isinstance(fields.get("rows"), list):
+            raise UserError("it has no rows: omit --rows")
+        if tuple(changes.get("rows", ())) == ("paper",):
+            if not self.paper_rows:
+                raise UserError("the paper has no such table: name rows, or omit --rows")
+            measured = [name for name in fields.get("baselines", ()) if name in self.paper_baselines]
+            changes = {**({"baselines": measured} if "baselines" in fields else {}), **changes, "rows": self.paper_rows}
         return Size(fields).replace(**changes)
 
 

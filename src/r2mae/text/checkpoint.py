@@ -114,7 +114,9 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
         raise UserError(f"checkpoint {init}: {bad} is not finite (NaN or infinite): fetch it again")
     model.load_state_dict(read.state_dict())
     if not model.positionwise:
-        notes.append(f"the head of {name} needs all tokens: logits are computed at all of them, and a step takes longer")
+        notes.append(
+            f"the head of {name} needs all tokens: logits are computed at all of them, and a step takes longer"
+        )
     return Origin(Path(init), tuple(_weight_files(folder)), name, tuple(notes))
 
 

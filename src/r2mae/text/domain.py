@@ -83,6 +83,7 @@ class TextDomain(Domain):
     presets: Mapping[str, Mapping[str, Any]] = {
         "roberta-medium": {**_sizes(512, 8, 8), **_PAPER, "lr": 7e-4},
         "roberta-base": {**_sizes(768, 12, 12), **_PAPER, "lr": 3e-4},
+        "roberta-large": {**_sizes(1024, 24, 16), **_PAPER, "lr": 2e-4},
         "mini": {**_sizes(256, 4, 4), "batch_size": 256},
         "tiny": {**_sizes(128, 2, 2), "batch_size": 64},
     }

@@ -70,9 +70,7 @@ def pretrain(
         return fitted, results
 
 
-def _before(
-    run: Run, folder: RunFolder, data: Data, progress: Callable[[int, int], None] | None
-) -> dict[str, float]:
+def _before(run: Run, folder: RunFolder, data: Data, progress: Callable[[int, int], None] | None) -> dict[str, float]:
     """Return scores of the weights that a run began with; nothing if it measures none, or their file is gone."""
     domain, config = run.domain, run.domain.before_training(run.config)
     if config is None:
