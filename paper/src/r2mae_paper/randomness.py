@@ -44,7 +44,7 @@ from r2mae_paper.gains import (
     sets_at_ceiling,
 )
 from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
-from r2mae_paper.scheme_tables import JUMPS, jumps_of_run, schemes, variants_of
+from r2mae_paper.scheme_tables import JUMPS, chosen, jumps_of_run, schemes, variants_of
 from r2mae_paper.state import read_runs, state_of
 from r2mae_paper.studies import ENTRIES, Scale, Size
 from r2mae_paper.study import Study
@@ -126,7 +126,7 @@ class DomainSweep:
         known = {**SCHEMES, **self.more}
         for mask_aware in size.mask_aware:
             given = {"mask_input": True} if mask_aware else {}
-            names = [label for label in size.rows or known if label in SCHEMES or not mask_aware]
+            names = [label for label in chosen(size, known, BLIND) if label in SCHEMES or not mask_aware]
             points = {label + MASK_AWARE * mask_aware: {**known[label], **given} for label in names}
             rows += [
                 replace(row, values={**row.values, "mask_aware": mask_aware})
