@@ -117,7 +117,8 @@ def test_an_encoder_gets_a_fresh_head_of_the_seed(kind: str, prefixed: bool, tmp
         own = dict(model.named_parameters(remove_duplicate=False))
         for name, value in weights.items():
             assert torch.equal(own.get(name, value), value), name
-        assert model.stock().get_output_embeddings().weight is model.stock().get_input_embeddings().weight
+        stock: Any = model.stock()
+        assert stock.get_output_embeddings().weight is stock.get_input_embeddings().weight
         heads.append([value for name, value in own.items() if name not in weights and value.ndim == 2])
     assert all(map(torch.equal, heads[0], heads[1]))
     assert heads[0] and not all(map(torch.equal, heads[0], heads[2]))
