@@ -97,7 +97,8 @@ class ImageSet:
 
     `images` have values of 0 to 255 (uint8) or 0 to 1 (float32), and 1 or 3 channels; ``images.take(rows, axis=0)``
     returns a batch, also of stored ones. `labels` are indices into `classes`, and `attributes` have 0 or 1 for each of
-    the `attribute_names`.
+    the `attribute_names`. `index` is the place of each image in the input, from 0: its row in an array, whose parts
+    follow one another, or the place of its file among `files`, which broken files have, too.
     """
 
     name: str
@@ -106,6 +107,8 @@ class ImageSet:
     classes: tuple[str, ...] | None = None
     attributes: UInt8[np.ndarray, "n k"] | None = None
     attribute_names: tuple[str, ...] | None = None
+    index: Int64[np.ndarray, " n"] | None = None
+    files: Sequence[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -129,6 +132,7 @@ class ImageSet:
             images=pick(self.images, rows) if images is None else images,
             labels=None if self.labels is None else self.labels[rows],
             attributes=None if self.attributes is None else self.attributes[rows],
+            index=None if self.index is None else self.index[rows],
         )
 
 
@@ -141,21 +145,28 @@ class Parts(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What was read of a part, apart from images: its name in errors, labels (numbers or words), attributes (0, 1)."""
+    """What was read of a part, apart from images: its name in errors, labels (numbers or words), attributes (0, 1).
+
+    `index` is that of :class:`ImageSet`; by default the images of the parts follow one another.
+    """
 
     place: str
     labels: np.ndarray | None = None
     attributes: np.ndarray | None = None
+    index: np.ndarray | None = None
 
 
 def image_sets(
-    name: str, parts: Sequence[tuple[Part, AnyImages]], attribute_names: tuple[str, ...] | None = None
+    name: str,
+    parts: Sequence[tuple[Part, AnyImages]],
+    attribute_names: tuple[str, ...] | None = None,
+    files: Sequence[Any] | None = None,
 ) -> Parts:
     """Number the labels of the training part, the first, from 0 in sorted order; other parts have the same classes."""
     values = [_checked_labels(part, len(images)) for part, images in parts]
     train, images = parts[0]
     classes = None if values[0] is None else np.unique(values[0])
-    made = []
+    made, first = [], 0
     for (part, own), labels in zip(parts, values, strict=True):
         if own.shape[1:] != images.shape[1:]:
             sizes = [" x ".join(map(str, one.shape[1:])) for one in (own, images)]
@@ -180,7 +191,9 @@ def image_sets(
                 )
             numbers = np.searchsorted(classes, labels).astype(np.int64)
         names = None if classes is None else tuple(map(str, classes.tolist()))
-        made.append(ImageSet(name, own, numbers, names, part.attributes, attribute_names))
+        index = np.arange(first, first + len(own)) if part.index is None else part.index
+        made.append(ImageSet(name, own, numbers, names, part.attributes, attribute_names, index, files))
+        first += len(own)
     return Parts(*made)
 
 

@@ -25,6 +25,8 @@ from r2mae.masking.keys import Key, permutation
 __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
 
 _FILES = (".npy", ".npz", *files.ARCHIVES)
+TEST_FRACTION = 0.2
+"""Of a set without an official split, the share of the images that are test images."""
 _PATHS = "the path of a folder of images, a .tar, a .npy or a .npz"
 
 
@@ -70,7 +72,7 @@ def load_images(source: str | Path, **reading: Any) -> Parts:
     return Parts(train, *others)
 
 
-def load_splits(source: str | Path, *, test_fraction: float = 0.2, seed: int = 0, **reading: Any) -> Splits:
+def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, seed: int = 0, **reading: Any) -> Splits:
     """Load a set (:func:`load_images`) and its official split, or a random one if it has none.
 
     `test_fraction`, between 0 and 1, has no effect on an official split. The random split is a pure function of seed

@@ -81,8 +81,10 @@ class ImagesDomain(ImagesBase):
             examples=("runs/digits --data mnist --resize 8",),
         ),
         embedding=Offered(
-            "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
-            "official one), `labels`, and the names of their `classes`, where the data have them",
+            "`index`, the place of each image in the input, in whose order the rows are (files are sorted by path; official "
+            "parts follow one another); `files`, their names; `split` (0 training, 1 test, 2 official validation: the "
+            "run's own division for the run's data, else an official one); `labels`, and the names of their `classes`, "
+            "where the data have them",
             examples=("runs/digits digits -o digits.npz",),
         ),
         baselines="pixels, pca, mean, gaussian",
@@ -198,24 +200,27 @@ class ImagesDomain(ImagesBase):
         import numpy as np
 
         from r2mae.images.batches import reading_of
-        from r2mae.images.data import load_images, load_splits
+        from r2mae.images.data import TEST_FRACTION, held_out_rows, load_images
         from r2mae.images.evaluate import embed_set
 
         there = _read_as(config, source, reading)
-        how = reading_of(there)
-        if self.fingerprint(there) == self.fingerprint(config):
-            splits = load_splits(source, seed=config.seed, **how)
-            found = [splits.train, splits.test, splits.validation]
-        else:
-            found = [*load_images(source, **how)]
-        parts = [part for part in found if part is not None]
+        parts = [part for part in load_images(source, **reading_of(there)) if part is not None]
+        whole = parts[0]
+        columns = {"index": [part.index for part in parts], "labels": [part.labels for part in parts]}
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
+        arrays |= {name: np.concatenate(own) for name, own in columns.items() if own[0] is not None}
         if len(parts) > 1:
             arrays["split"] = np.repeat(range(len(parts)), [len(part) for part in parts])
-        labels = [part.labels for part in parts if part.labels is not None]
-        if len(labels) == len(parts):
-            arrays["labels"] = np.concatenate(labels)
-            arrays["classes"] = np.array(parts[0].classes)
+        elif self.fingerprint(there) == self.fingerprint(config):
+            test = held_out_rows(len(whole), whole.labels, TEST_FRACTION, config.seed)
+            arrays["split"] = np.isin(np.arange(len(whole)), test).astype(np.int64)
+        order = np.argsort(arrays["index"])  # a table may mix the parts
+        arrays = {name: values[order] for name, values in arrays.items()}
+        if whole.files is not None:
+            base = Path(source).expanduser()
+            arrays["files"] = np.array([whole.files[row].name_in(base) for row in arrays["index"].tolist()])
+        if whole.classes is not None:
+            arrays["classes"] = np.array(whole.classes)
         return arrays
 
 

@@ -42,7 +42,7 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 
 
 class File(NamedTuple):
-    """A file on disk, or a member of a tar archive at `path`, whose name may be unknown.
+    """A file on disk, or a member of a tar archive at `path`.
 
     `content` is the member's first byte and size in the archive, or the member itself.
     """
@@ -53,11 +53,14 @@ class File(NamedTuple):
 
     def __str__(self) -> str:
         """Return its name for messages."""
-        member = self.member
-        if not member and isinstance(self.content, tuple):
-            header = _read_at(self.path, self.content[0] - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
-            member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape").name
-        return f"{self.path}: {member}" if member else self.path
+        return f"{self.path}: {self.member}" if self.member else self.path
+
+    def name_in(self, source: Path) -> str:
+        """Return its path below a folder that is the source, or its name in an archive that is the source."""
+        path = self.path.removeprefix(f"{source}/")
+        if self.member and (path == str(source) or Path(path).is_absolute()):
+            path = ""
+        return "/".join(filter(None, (path, self.member)))
 
     def open(self) -> BufferedIOBase:
         """Open it; an OSError or EOFError says that it is missing, or the archive ends before it does."""
@@ -379,16 +382,22 @@ def read_files(
     *,
     attribute_names: tuple[str, ...] | None = None,
     headers: Int64[np.ndarray, "n 3"] | None = None,
+    places: Int64[np.ndarray, " n"] | None = None,
 ) -> Parts:
     """Decode the images of all parts of a set, or prepare to: RGB unless all are greyscale.
 
     `files` are those of the first part, of the second, and so on; `parts` what is known of each part, and the number of
-    its images; `headers` those of every image, with zeros for unknown ones.
+    its images; `headers` those of every image, with zeros for unknown ones. `places` are those of the files in the
+    input, whose parts by default follow one another.
     """
     images, rows = _gather(name, files, how, headers)
     if missing := len(files) - len(rows):
         broken = [files[row] for row in np.setdiff1d(np.arange(len(files)), rows).tolist()]
         warn(f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {listed(broken)}")
+    if places is None:
+        places, listing = np.arange(len(files)), files
+    else:
+        listing = [files[row] for row in np.argsort(places).tolist()]
     made, start = [], 0
     for part, count in parts:
         first, last = map(int, np.searchsorted(rows, [start, start + count]))
@@ -396,9 +405,9 @@ def read_files(
             raise UserError(f"{part.place}: none of its {count:,} files can be decoded: replace them")
         own = rows[first:last] - start
         labels, attributes = (None if known is None else known[own] for known in (part.labels, part.attributes))
-        made.append((Part(part.place, labels, attributes), pick(images, slice(first, last))))
+        made.append((Part(part.place, labels, attributes, places[rows[first:last]]), pick(images, slice(first, last))))
         start += count
-    return arrays.image_sets(name, made, attribute_names)
+    return arrays.image_sets(name, made, attribute_names, listing)
 
 
 def _gather(

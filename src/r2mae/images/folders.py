@@ -204,7 +204,7 @@ def log_parts(place: object, training: str, test: str, validation: str | None = 
 
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
-_FORMAT = 5  # of the index
+_FORMAT = 6  # of the index
 _INDEX = "index.npz"
 
 
@@ -222,12 +222,13 @@ def is_shard(archive: Folder) -> bool:
 
 
 class ShardFiles(Sequence[File]):
-    """The images of shards, by their positions."""
+    """The images of shards, by their positions and names."""
 
     def __init__(self, indices: "dict[Path, Index]") -> None:
         self.shards = list(map(str, indices))
         self.ends = np.cumsum([len(index.places) for index in indices.values()])
         self.places = np.concatenate([index.places for index in indices.values()])
+        self.names = np.concatenate([index.names for index in indices.values()])
 
     def __len__(self) -> int:
         return len(self.places)
@@ -235,13 +236,18 @@ class ShardFiles(Sequence[File]):
     def __getitem__(self, row: Any) -> Any:
         """Return one of them."""
         start, size = map(int, self.places[row])
-        return File(self.shards[int(np.searchsorted(self.ends, row, side="right"))], "", (start, size))
+        name = self.names[row].decode("utf-8", "surrogateescape")
+        return File(self.shards[int(np.searchsorted(self.ends, row, side="right"))], name, (start, size))
 
 
 class Index(NamedTuple):
-    """Of each image in a shard its first byte and size, its header and its label, if any; endings of other files."""
+    """Of each image in a shard its first byte and size, its name in bytes, its header and its label, if any.
+
+    `others` are the endings of other files.
+    """
 
     places: np.ndarray
+    names: np.ndarray
     headers: np.ndarray
     labels: np.ndarray
     others: np.ndarray
@@ -307,7 +313,8 @@ def _read_index(shard: Path) -> Index:
     headers, _ = headers_of(list(files.values()))
     places = np.array([file.content for file in files.values()], np.int64)
     found = np.array([labels[key] for key in files] if labels else [], np.int64)
-    return Index(places, headers, found, np.array(others, np.str_))
+    names = np.array([file.member.encode("utf-8", "surrogateescape") for file in files.values()])
+    return Index(places, names, headers, found, np.array(others, np.str_))
 
 
 def _by_part(shards: Sequence[Path]) -> list[list[Path]]:
@@ -368,13 +375,14 @@ def read_tables(name: str, folder: Folder, attributes: File, partition: File | N
     rows = [np.flatnonzero(which == number) for number in range(len(_PARTS))]
     if not len(rows[0]):
         raise UserError(f"{partition}: none of the images of {folder.place} is a training image (0)")
-    files = [folder.files[images[row]] for row in np.concatenate(rows)]
+    places = np.concatenate(rows)
+    files = [folder.files[images[row]] for row in places.tolist()]
     parts = [
         (Part(f"{folder.place} ({part})", None, values[chosen]), len(chosen))
         for part, chosen in zip(_PARTS, rows, strict=True)
         if len(chosen)
     ]
-    return read_files(name, files, parts, how, attribute_names=kinds)
+    return read_files(name, files, parts, how, attribute_names=kinds, places=places)
 
 
 def _read_table(
