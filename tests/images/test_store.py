@@ -225,7 +225,8 @@ def test_embedding_of_a_run_and_of_other_images(folder: Path) -> None:
     task, model = DOMAIN.build(load_data(settings).architecture)
     found = DOMAIN.embed(settings, task, model, str(folder))
     assert found["embedding"].shape == (60, 8)
-    assert found["split"].tolist() == [0] * 48 + [1] * 12
+    assert found["index"].tolist() == list(range(60))
+    assert sorted(found["split"]) == [0] * 48 + [1] * 12
 
 
 def test_a_full_disk_is_told_before_anything_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,8 +220,9 @@ def embed_source(
     transform_batch: str | None = None,
     layer: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Embed the cells of a named set or path: `embedding`, `cells` (their names), and each label column that exists.
+    """Embed the cells of a named set or path: `embedding`, `index`, `cells` (their names), and known label columns.
 
+    There is a row for each cell, in the order of obs; `index` counts them from 0.
     `transform_batch` is as in :func:`r2mae.cells.table.align_batches`; `layer` is by default that of the run.
     """
     data = config.data if layer is None else replace(config.data, layer=layer)
@@ -231,11 +232,6 @@ def embed_source(
     )  # fmt: skip
     table = log_notes(mapped)
     copied = (*data.labels, *data.regress, *filter(None, (data.donor_key,)))
-    arrays: dict[str, np.ndarray] = {
-        "embedding": embed_rows(task, model, table),
-        "cells": table.obs.index.to_numpy().astype(str),
-    }
-    for column in copied:
-        if column in table.obs:
-            arrays[column] = table.obs[column].astype(str).to_numpy().astype(str)
-    return arrays
+    columns = {name: table.obs[name].astype(str).to_numpy().astype(str) for name in copied if name in table.obs}
+    names = table.obs.index.to_numpy().astype(str)
+    return columns | {"embedding": embed_rows(task, model, table), "index": np.arange(len(table)), "cells": names}

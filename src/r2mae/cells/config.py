@@ -25,6 +25,8 @@ TIMINGS: Mapping[str, SchemeDefaults] = MappingProxyType(
 """Defaults of the schemes, with the schedules of the paper's runs. Runs without `timing` used HLCA's."""
 LEAST_STEPS = 500
 """After half as many, the embedding of 1,000 cells was worse than principal components, and not after as many."""
+PROBES = ("labels", "regress", "donor_key")
+"""The fields of the data with which a finished run can be measured again."""
 BASELINES = ("expression", "pca", "scvi", "mean", "gaussian")
 """What every file can be compared with; the last two predict hidden genes and embed nothing."""
 
@@ -139,6 +141,7 @@ class CellsConfig(RunConfig):
 
     decides_scheme: ClassVar[frozenset[str]] = frozenset({"timing"})
     common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
+    measured_data: ClassVar[tuple[str, ...]] = PROBES
 
     init: str | None = None
     timing: Literal["hlca", "sea-ad"] = "hlca"
@@ -183,6 +186,13 @@ class CellsConfig(RunConfig):
     def scheme_defaults(self) -> SchemeDefaults:
         """The defaults of the schemes, with the schedules of one of the paper's runs."""
         return TIMINGS[self.timing]
+
+    def with_measurement(self, **options: Any) -> "CellsConfig":
+        """Return the configuration with other options, without limits and ranks of columns that no probe predicts."""
+        labels, regress = (tuple(options.get(name, self[name])) for name in ("labels", "regress"))
+        auroc = tuple(column for column in self.data.auroc_labels if column in labels)
+        limits = tuple(one for one in self.data.max_cells if one.partition("=")[0] in (*labels, *regress))
+        return super().with_measurement(**{"auroc_labels": auroc, "max_cells": limits, **options})
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse rules without a probe, and a schedule with a scheme that has none."""

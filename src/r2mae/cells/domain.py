@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cells.config import BASELINES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
+from r2mae.cells.config import BASELINES, PROBES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
 from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
@@ -81,13 +81,14 @@ class CellsDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",
-            options=as_in_run(CellsEvaluationConfig, "bn_statistics"),
-            examples=("runs/cells --baselines expression scvi",),
+            options=as_in_run(CellsDataConfig, *PROBES, base=as_in_run(CellsEvaluationConfig, "bn_statistics")),
+            examples=("runs/cells --baselines expression scvi", "runs/cells --labels tissue --donor-key donor"),
         ),
         reading=as_in_run(CellsDataConfig, "layer", base=Mapped),
         other_data="cells are mapped onto the run's genes",
         embedding=Offered(
-            '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
+            "`index` and `cells`, number and name of each cell, in the order of obs, and columns of the run; as .h5ad "
+            'the file itself, with the embedding in .obsm["X_r2mae"]',
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
         ),
         baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",

@@ -122,11 +122,15 @@ def run(words: Sequence[str], path: Path, domain: "Domain", options: Options, gi
     config = found.config
     data = evaluation.name if evaluation.own_data else config.data.source
     if options.json:
-        measured, scores = config.measurement_settings(), {"scores": found.scores, "baselines": found.baselines}
-        print_json({"run": str(path), "data": data, "measured": measured, **scores, "seconds": found.seconds})
+        scores = {"scores": found.scores, "baselines": found.baselines}
+        print_json({"run": str(path), "data": data, "measured": found.measured, **scores, "seconds": found.seconds})
         return 0
     print_scores({path.name: found.scores, **found.baselines}, domain.metrics_of(config))
     if not evaluation.own_data and (method := config.measured_in_words()):
         print(method)
+    columns = {name: config[name] for name in config.measured_data if name in asked}
+    if columns:
+        texts = (f"{name} {one if isinstance(one, str) else ' '.join(one)}" for name, one in columns.items())
+        print(f"columns in place of the run's: {', '.join(texts)}")
     print(f"measured on {data} in {found.seconds:.1f} s")
     return 0

@@ -73,12 +73,16 @@ def measure_baseline(config: RunConfig, domain: Domain, name: str, data: Data, o
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The result of :func:`evaluate`: configuration, the run's scores, baselines' scores by name, and seconds taken."""
+    """The result of :func:`evaluate`: configuration, the run's scores, baselines' scores by name, and seconds taken.
+
+    `measured` is how: the settings of the evaluation, and other columns of the data where they were asked for.
+    """
 
     config: RunConfig
     scores: dict[str, float]
     baselines: dict[str, dict[str, float]]
     seconds: float
+    measured: dict[str, Any]
 
 
 def evaluate(
@@ -113,7 +117,8 @@ def evaluate(
     progress : callable, optional
         Long evaluations call it with the amount done and the total.
     **options
-        Fields of the configuration's group `evaluation`, and other options of the domain's evaluation.
+        Fields of the configuration's group `evaluation` and of its `measured_data`, and other options of the domain's
+        evaluation.
 
     Raises
     ------
@@ -127,22 +132,30 @@ def evaluate(
     measured = {name: options.pop(name) for name in vars(config.evaluation) if name in options}
     for name in measured.keys() & {*config.model.ignores}:
         raise UserError(f"{name} has no effect on the model {config.model.name!r} with these settings: omit it")
+    asked = {name: options.pop(name) for name in config.measured_data if name in options}
+    if asked and own_data:
+        raise UserError(f"{next(iter(asked))} has no effect on an evaluation with its own data: omit it")
+    config = config.with_measurement(**asked)
+    asked = {name: config[name] for name in asked}
     data: Data | None = None
     if source is not None:
         config, data = _read_other_data(folder, domain, config, source, reading or {})
     elif not own_data:
         folder.check_data(config.data.source, domain.fingerprint(config))
+    if lost := [name for name, value in asked.items() if config[name] != value]:
+        raise UserError(f"{source}: {lost[0]}: not all of these can be measured there (see above): name others")
     config = config.with_measurement(**measured)
     check_baselines(config, domain, baselines)
     if source is None and not own_data:
-        data = domain.load(config)
+        data = log_notes(domain.load(config)) if asked else domain.load(config)
     if baselines and data is not None:
         domain.check_baseline_sizes(config, baselines, data)
     working = supported(domain, kept=folder.evaluation_file, progress=progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
     options |= {name: value for name, value in working.items() if name == "progress"}
     baseline_scores = {name: domain.score_baseline(config, name, data, **options) for name in baselines}
-    return EvaluationResult(config, scores, baseline_scores, time.perf_counter() - began)
+    how = config.measurement_settings() | asked
+    return EvaluationResult(config, scores, baseline_scores, time.perf_counter() - began, how)
 
 
 def _read_other_data(

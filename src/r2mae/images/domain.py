@@ -81,10 +81,10 @@ class ImagesDomain(ImagesBase):
             examples=("runs/digits --data mnist --resize 8",),
         ),
         embedding=Offered(
-            "`index`, the place of each image in the input, in whose order the rows are (files are sorted by path; official "
-            "parts follow one another); `files`, their names; `split` (0 training, 1 test, 2 official validation: the "
-            "run's own division for the run's data, else an official one); `labels`, and the names of their `classes`, "
-            "where the data have them",
+            "`index`, the place of each image in the input, whose order the rows have (files are sorted by path; "
+            "official parts follow one another); `files`, their names; `split` (0 training, 1 test, 2 official "
+            "validation: the run's own division for the run's data, else an official one); `labels`, and the names of "
+            "their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz",),
         ),
         baselines="pixels, pca, mean, gaussian",

@@ -18,7 +18,7 @@ from glob import glob
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from shlex import quote
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, nearest, reading, unknown, warn_once
@@ -54,6 +54,18 @@ def read_documents(source: str | Path, *, column: str = "text", split: str = "tr
     yield from corpus_of(source, column=column, split=split).documents()
 
 
+Text = tuple[str, str]
+"""The name of the file in which a document begins, empty where the one before continues, and the text."""
+
+
+class Piece(NamedTuple):
+    """A document or a piece of one: number of the document, from 0, its file, and text, empty if all of it is."""
+
+    document: int
+    file: str
+    text: str
+
+
 @dataclass(frozen=True)
 class Corpus:
     """A corpus, which can be read again.
@@ -63,7 +75,7 @@ class Corpus:
     name : str
         The name in messages.
     texts : callable
-        Yields texts, perhaps empty ones.
+        Yields texts with the places where documents begin; documents may be empty.
     fingerprint : callable
         Returns a hash that identifies the content.
     columns : bool
@@ -73,17 +85,23 @@ class Corpus:
     """
 
     name: str
-    texts: Callable[[], Iterator[str]]
+    texts: Callable[[], Iterator[Text]]
     fingerprint: Callable[[], str]
     columns: bool = True
     size: int | None = None
 
     def documents(self) -> Iterator[str]:
-        """Yield the documents."""
-        empty = True
-        for document in cut(self.texts()):
-            empty = False
-            yield document
+        """Yield the documents that are not empty; long ones in pieces."""
+        return (piece.text for piece in self.pieces() if piece.text)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield all documents, each in one piece or more, and raise a UserError if all are empty."""
+        number, file, empty = -1, "", True
+        for begins, text in self.texts():
+            number, file = (number + 1, begins) if begins else (number, file)
+            for piece in [*cut([text])] or [""]:
+                empty = empty and not piece
+                yield Piece(number, file, piece)
         if empty:
             column = ", or name another column of text, --text-column NAME" if self.columns else ""
             raise UserError(f"{self.name}: holds no text: give other files or another split{column}")
@@ -145,9 +163,10 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
     plain = all(path.suffix.lower() in PLAIN for path in paths)
     size = sum(path.stat().st_size for path in paths) if plain else None
 
-    def texts() -> Iterator[str]:
+    def texts() -> Iterator[Text]:
         for path in paths:
-            yield from _read_file(path, column, heading)
+            for begins, text in _read_file(path, column, heading):
+                yield (str(path) if begins else ""), text
 
     def identity() -> str:
         parts = (f"{kind_of(path)}\0{fingerprint(path)}" for path in paths)
@@ -159,10 +178,10 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
 def _rows(name: str, column: str, read: Callable[[], Iterable[Any]], *identity: str) -> Corpus:
     """Return the corpus of a data set, whose rows `read` returns."""
 
-    def texts() -> Iterator[str]:
+    def texts() -> Iterator[Text]:
         with reading(name, "check the name, or write it again"):
             for number, row in enumerate(read(), 1):
-                yield _text_of(row, column, f"{name}, row {number}")
+                yield name, _text_of(row, column, f"{name}, row {number}")
 
     return Corpus(name, texts, lambda: _hash("rows", column, *identity))
 
@@ -313,8 +332,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line
 
 
-def _read_file(path: Path, column: str, heading: str | None) -> Iterator[str]:
-    """Read the texts of a file by its kind.
+def _read_file(path: Path, column: str, heading: str | None) -> Iterator[tuple[bool, str]]:
+    """Read the texts of a file by its kind, each with whether a document begins.
 
     `heading` is a pattern of the line that begins a document of plain text, which are otherwise separated by blank
     lines.
@@ -324,40 +343,45 @@ def _read_file(path: Path, column: str, heading: str | None) -> Iterator[str]:
         return _read_plain(path, heading)
     if kind == "fasta":
         return _read_fasta(path)
-    return _read_parquet(path, column) if kind == "parquet" else _read_json_lines(path, column)
+    rows = _read_parquet(path, column) if kind == "parquet" else _read_json_lines(path, column)
+    return ((True, text) for text in rows)
 
 
-def _read_plain(path: Path, heading: str | None) -> Iterator[str]:
+def _read_plain(path: Path, heading: str | None) -> Iterator[tuple[bool, str]]:
     begins = re.compile(heading).fullmatch if heading else None
     parts: list[str] = []
-    length = 0
+    length, fresh = 0, True
     for _, line in _lines(path):
         ends = line.isspace() if begins is None else begins(line.rstrip("\n")) is not None
         if ends or length >= LONGEST:
-            yield "".join(parts)
-            parts, length = [], 0
+            if parts:
+                yield fresh, "".join(parts)
+            parts, length, fresh = [], 0, ends
         if not line.isspace():
             parts.append(line)
             length += len(line)
-    yield "".join(parts)
+    if parts:
+        yield fresh, "".join(parts)
 
 
-def _read_fasta(path: Path) -> Iterator[str]:
+def _read_fasta(path: Path) -> Iterator[tuple[bool, str]]:
     """Read sequences, each one a document in upper case, without line ends."""
     parts: list[str] = []
-    length, named = 0, False
+    length, named, fresh = 0, False, True
     for number, line in _lines(path):
-        if line.startswith(">") or length >= LONGEST:
-            yield "".join(parts)
-            parts, length = [], 0
-        if line.startswith(">"):
+        ends = line.startswith(">")
+        if (ends and named) or length >= LONGEST:
+            yield fresh, "".join(parts)
+            parts, length, fresh = [], 0, ends
+        if ends:
             named = True
         elif named:
             parts.append("".join(line.split()).upper())
             length += len(parts[-1])
         elif not line.isspace():
             raise UserError(f"{path}, line {number}: expected FASTA, whose first line begins with >: rename it to .txt")
-    yield "".join(parts)
+    if named:
+        yield fresh, "".join(parts)
 
 
 def _read_json_lines(path: Path, column: str) -> Iterator[str]:

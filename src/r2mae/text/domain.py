@@ -112,7 +112,9 @@ class TextDomain(Domain):
         reading=Reading,
         other_data="text is measured on the whole corpus",
         embedding=Offered(
-            "`documents` (their first 80 characters) and `tokens` (their numbers of tokens)",
+            "`index`, the number of each document, from 0: there is a row for each, in their order, zeros for an empty "
+            "one, and for a long one the mean over all of its pieces; `documents`, their first 80 characters; "
+            "`tokens`, their numbers of tokens; and of several files `files`, that of each",
             examples=("runs/text notes.txt -o notes.npz",),
         ),
         model_formats=(

@@ -28,7 +28,7 @@ from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.masking.keys import Key
 from r2mae.text.batches import TextData, encoded, unknown_note
 from r2mae.text.config import MOST_SEQUENCES, TextConfig
-from r2mae.text.documents import read_documents
+from r2mae.text.documents import corpus_of
 from r2mae.text.finetune import LENGTH, Progress, encode, finetune
 from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, score
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
@@ -213,30 +213,54 @@ def embed_sequences(
 def embed_documents(
     config: TextConfig, task: TokenTask, model: TokenModel, source: str | Path
 ) -> dict[str, np.ndarray]:
-    """Embed every document of a corpus, cut to the length of the model's sequences.
+    """Embed every document of a corpus, in its order; an empty one is zeros.
 
-    `source` is that of :func:`r2mae.text.documents.corpus_of`. The arrays are ``embedding``, of shape (documents,
-    width); ``documents``, their beginnings; and ``tokens``, their numbers of tokens before cutting.
+    A document of more tokens than the model's sequences is embedded in pieces, and the mean is over all of its tokens.
+    A line says how many are empty or have several pieces. `source` is that of
+    :func:`r2mae.text.documents.corpus_of`.
+
+    The arrays are ``embedding``, of shape (documents, width); ``index``, the documents' numbers, from 0; ``documents``,
+    their beginnings; ``tokens``, their numbers of tokens, with the two that open and close; and ``files``, the file of
+    each, if there are several.
     """
     assert model.tokenizer is not None
-    tokenizer, beginnings, length = model.tokenizer, [], config.data.sequence_length
+    tokenizer, length = model.tokenizer, config.data.sequence_length
+    corpus = corpus_of(source, column=config.data.text_column, split=config.data.split)
+    beginnings, files = list[str](), list[str]()
+    first = list[int]()  # piece of each document
+    pieces = 0
 
     def read() -> Iterator[str]:
-        for document in read_documents(source, column=config.data.text_column, split=config.data.split):
-            beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
-            yield document
+        nonlocal pieces
+        for document, file, text in corpus.pieces():
+            if document == len(first):
+                first.append(pieces)
+                beginnings.append(" ".join(text[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
+                files.append(file.removeprefix(f"{Path(source).expanduser()}/"))
+            pieces += 1
+            yield text
 
     parts, counts, unknown = [], [], 0
     for tokens, lengths in encoded(read(), tokenizer, np.dtype(np.int64)):
         unknown += int((tokens == tokenizer.unk_id).sum())
-        counts.append(lengths)
-        documents = torch.split(torch.from_numpy(tokens), lengths.tolist())
-        cut = [ids if len(ids) <= length else torch.cat([ids[: length - 1], ids[-1:]]) for ids in documents]
-        parts.append(embed_sequences(task, model, cut, length))
-    numbers: Int64[np.ndarray, " documents"] = np.concatenate(counts)
-    if note := unknown_note(source, unknown, int(numbers.sum()), len(numbers)):
+        counts.append(lengths - 2)
+        parts.append(embed_sequences(task, model, torch.split(torch.from_numpy(tokens), lengths.tolist()), length))
+    sizes: Int64[np.ndarray, " pieces"] = np.concatenate(counts)
+    if note := unknown_note(source, unknown, int(sizes.sum()) + 2 * pieces, pieces):
         warn_once(note)
-    return {"embedding": np.concatenate(parts), "documents": np.array(beginnings), "tokens": numbers}
+    found, of_documents = np.concatenate(parts), np.add.reduceat(sizes, first)
+    embedded = found[first]
+    for row in np.flatnonzero(np.diff(first, append=pieces) > 1).tolist():
+        own = slice(first[row], (*first, pieces)[row + 1])
+        embedded[row] = sizes[own] @ found[own].astype(np.float64) / max(of_documents[row], 1)
+    empty, long = int((of_documents == 0).sum()), int((of_documents > length - 2).sum())
+    notes = [f"{empty:,} are empty, and zeros"] if empty else []
+    notes += [f"{long:,} have more than {length} tokens, and the mean over their pieces"] if long else []
+    if notes:
+        warn_once(f"{source}: of {len(first):,} documents {'; '.join(notes)}")
+    arrays = {"embedding": embedded, "index": np.arange(len(first))}
+    arrays |= {"documents": np.array(beginnings), "tokens": of_documents + 2}
+    return arrays if len(set(files)) == 1 else {**arrays, "files": np.array(files)}
 
 
 def probe_glue(

@@ -281,6 +281,8 @@ class RunConfig:
     """Groups and fields without a meaning in such runs: they are refused, and not written."""
     common_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of the domain that the short help shows, next to the usual ones of every domain."""
+    measured_data: ClassVar[tuple[str, ...]] = ()
+    """Fields of `data` that a finished run may be measured with again, such as columns of labels."""
     decides_scheme: ClassVar[frozenset[str]] = frozenset()
     """Fields that only choose defaults of the scheme, whose options are in the configuration anyway."""
 
@@ -384,7 +386,7 @@ class RunConfig:
             raise UserError(f"epochs has no effect, as steps is {steps:,}: omit it, or add --steps null")
 
     def with_measurement(self: _Own, **options: Any) -> _Own:
-        """Return the configuration with other values of the group `evaluation`."""
+        """Return the configuration with other values of the group `evaluation` and of :attr:`measured_data`."""
         return self.replace(**options)
 
     @property
