@@ -58,6 +58,16 @@ def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
     assert np.array_equal(first, matplotlib.image.imread(folder / "again.png"))
 
 
+def test_images_are_told_by_their_places_and_files(run: Run, folder: Path) -> None:
+    images, test = np.load(folder / "other.npz")["images"], DOMAIN.load(BASE.replace(data=str(folder / "other.npz")))
+    index = test.splits.test.index[:8].tolist()
+    np.testing.assert_array_equal(images[index], test.splits.test.images[:8, ..., 0])
+    assert f"left to right, from 0: {', '.join(map(str, index))}\n" in run("pictures other -o o.png")[1]
+    files = run("pictures files -o f.png")[1].partition("left to right: ")[2].strip().split(", ")
+    assert len(files) == 8
+    assert all(Path(file).parent == folder / "pets" and Path(file).exists() for file in files)
+
+
 MISTAKES = {
     "pictures none": "there is no run folder none",
     "pictures new": "not finished",

@@ -18,13 +18,14 @@ def examples(seed: int = 0, *, ratio: float = 0.7, count: int = 3, side: int = 8
     """Examples whose predictions depend on the seed, and whose images and masks do not."""
     shape = (count, side, side + 2, channels)
     images, drawn, made = (np.random.default_rng(one).random(shape, dtype=np.float32) for one in (99, 98, seed))
-    return Examples(images, images * (drawn > ratio), made, ratio)
+    return Examples(images, images * (drawn > ratio), made, ratio, tuple(range(0, 1000 * count, 1000)))
 
 
 def test_models_are_rows_under_their_names() -> None:
     axes = draw_pictures({"a": examples(1), "b": examples(2)}, title="set").axes[0]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["original", "70% hidden", "a", "b"]
     assert axes.get_title(loc="left") == "set"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1000", "2000"]
 
 
 @settings(max_examples=20, deadline=None)

@@ -14,7 +14,8 @@ from r2mae.fields import Range, argument, check_fields, option
 class Options:
     """Draw test images, the masked images, and their reconstructions by finished runs, a column for each run.
 
-    All runs have the same masks. They are of a domain whose models reconstruct pictures, such as images.
+    Numbers below are the images' places in the data, from 0. All runs have the same masks. They are of a domain whose
+    models reconstruct pictures, such as images.
 
     Parameters
     ----------
@@ -72,4 +73,6 @@ def run(options: Options) -> int:
     write_figure(draw_pictures(made), output)
     one = next(iter(made.values()))
     print(f"{len(one.original)} test images, {one.ratio:.0%} hidden, completed by {len(runs)} model(s): {output}")
+    if which := one.files or one.index:
+        print(f"images of the data, left to right{'' if one.files else ', from 0'}: {', '.join(map(str, which))}")
     return 0

@@ -77,6 +77,7 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
     examples = comparison.reconstructions
     if examples and len((one := next(iter(examples.values()))).original):
         caption = f"Reconstructions by the first seed's models of images with {one.ratio:.0%} of pixels masked."
+        caption += " Below: their places in the data, from 0." * bool(one.index)
         draw = partial(draw_pictures, examples, title=_title(comparison))
         figures.append(NamedFigure("reconstructions", "Reconstructions", caption, draw))
     return figures

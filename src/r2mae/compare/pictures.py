@@ -12,7 +12,7 @@ from r2mae.evaluation.examples import Examples
 
 _WIDTH = 6.4  # inches at most
 _CELL = 0.75  # inches of an image at most
-_LETTER, _TITLE = 0.085, 0.3  # inches of a letter of a row's name, and for a title
+_LETTER, _TITLE, _NUMBERS = 0.085, 0.3, 0.15  # inches of a letter of a row's name, for a title, and for numbers
 _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 
 
@@ -36,7 +36,7 @@ def check_alike(examples: Mapping[str, Examples]) -> None:
 
 
 def draw_pictures(examples: Mapping[str, Examples], *, title: str = "") -> Figure:
-    """Draw rows of images: the originals, what is masked, and those of each model.
+    """Draw rows of images: the originals, what is masked, and those of each model; below, their places in the data.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ def draw_pictures(examples: Mapping[str, Examples], *, title: str = "") -> Figur
     with figure_style():
         left = 0.3 + _LETTER * max(map(len, names))
         scale = min(max(_WIDTH - left, _WIDTH / 2) / wide, _CELL / max(down, right))
-        height = 0.2 + _TITLE * bool(title) + tall * scale
+        height = 0.2 + _TITLE * bool(title) + _NUMBERS * bool(one.index) + tall * scale
         figure = Figure(figsize=(left + wide * scale, height), layout="constrained")
         axes = figure.add_subplot(anchor="E")
         axes.imshow(mosaic, interpolation="none", aspect="equal")
-        axes.set_xticks([])
+        axes.set_xticks([right * column + (right - 1) / 2 for column in range(len(one.index))], one.index)
         axes.set_yticks([down * line + (down - 1) / 2 for line in range(len(names))], names)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)

@@ -19,9 +19,15 @@ class Examples:
         nothing.
     ratio : float
         Mask ratio.
+    index : tuple of int
+        The place of each in the data, from 0; empty if unknown.
+    files : tuple of str
+        The files that they were read from, if any.
     """
 
     original: Images
     masked: Images
     prediction: Images
     ratio: float
+    index: tuple[int, ...] = ()
+    files: tuple[str, ...] = ()

@@ -176,7 +176,9 @@ def complete(
     if made is None:
         return None
     original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
-    return Examples(original, masked, completed, ratio)
+    index = () if test.index is None else tuple(test.index[rows].tolist())
+    files = () if test.files is None else tuple(str(test.files[row]) for row in index)
+    return Examples(original, masked, completed, ratio, index, files)
 
 
 def _identify_labels(items: ItemRecorder, splits: Splits) -> None:
