@@ -124,3 +124,10 @@ def test_cells_without_labels_are_measured(
     assert "condition: no probe, as the training donors have fewer than two values" in caplog.text
     assert main(["evaluate", str(run), "--data", str(bare)]) == 0
     assert "r by cell" in capsys.readouterr().out
+
+
+def test_other_columns_take_the_limits_of_their_own_along() -> None:
+    found = CONFIG.with_measurement(labels=("kind",), regress=())
+    assert (found.data.labels, found.data.regress, found.data.auroc_labels) == (("kind",), (), ())
+    assert (found.data.max_cells, found.data.exclude, found.data.donor_key) == (("kind=30",), ("kind=c",), "donor")
+    assert CONFIG.with_measurement() == CONFIG

@@ -1,5 +1,6 @@
 """`r2mae embed`."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,38 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
     code, _, err = run("embed digits digits -o x.npz --layer counts")
     assert code == 2
     assert "a run of the domain images, which has no --layer: omit it" in err
+
+
+def test_rows_of_cells_are_in_the_order_of_obs_whatever_their_names(
+    run: Run, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also those of the same name, and one without counts, which is counted."""
+    adata = anndata.read_h5ad(folder / "data.h5ad")[::-1].copy()
+    counts = adata.X.tolil()
+    counts[5] = 0
+    adata.X, adata.obs_names = counts.tocsr(), ["same"] * 20 + [f"ä{row}" for row in range(20)]
+    adata.write_h5ad(folder / "names.h5ad")
+    assert run("embed run names.h5ad -o n.npz --device cpu")[0] == 0
+    assert "1 cell without a count in the model's genes" in caplog.text
+    assert run("embed run data.h5ad -o own.npz --device cpu")[0] == 0
+    with np.load(folder / "n.npz") as found, np.load(folder / "own.npz") as own:
+        assert found["index"].tolist() == list(range(40))
+        assert found["cells"].tolist() == list(adata.obs_names)
+        rest = np.delete(np.arange(40), 5)
+        np.testing.assert_allclose(found["embedding"][rest], own["embedding"][::-1][rest], atol=1e-6)
+
+
+def test_a_run_is_measured_with_other_columns(run: Run, folder: Path) -> None:
+    before = {path: path.read_bytes() for path in (folder / "run").iterdir() if path.is_file()}
+    code, out, err = run("evaluate run --labels phase --regress age --donor-key donor --json --device cpu")
+    found = json.loads(out)
+    assert (code, found["measured"]["labels"], found["measured"]["donor_key"]) == (0, ["phase"], "donor")
+    assert {"phase_bacc", "age_spearman_donor"} <= found["scores"].keys()
+    assert not any(name.startswith("cell_type") for name in found["scores"])
+    own = json.loads(run("evaluate run --json --device cpu")[1])
+    assert "labels" not in own["measured"]
+    assert own["scores"]["masked_loss"] == found["scores"]["masked_loss"]
+    for words in ("--labels none", "--donor-key none", "--regress none"):
+        code, _, err = run(f"evaluate run {words} --device cpu")
+        assert (code, "obs has no column 'none'" in err) == (2, True)
+    assert {path: path.read_bytes() for path in before} == before

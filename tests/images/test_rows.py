@@ -119,7 +119,7 @@ def test_rows_are_in_the_order_of_the_input_and_name_their_images(make: Callable
         )
         if make is archive:
             with tarfile.open(source) as packed:
-                pixels = np.stack([np.array(Image.open(packed.extractfile(name))) for name in found["files"]])
+                pixels = np.stack([np.array(Image.open(packed.extractfile(name) or name)) for name in found["files"]])
         elif make is shards:
             assert [name.partition("/")[0] for name in found["files"]] == ["part-000.tar"] * 6 + ["part-001.tar"] * 6
             assert [name.partition("/")[2] for name in found["files"][:6]] == NAMES[:6]

@@ -147,13 +147,13 @@ class Parts(NamedTuple):
 class Part(NamedTuple):
     """What was read of a part, apart from images: its name in errors, labels (numbers or words), attributes (0, 1).
 
-    `index` is that of :class:`ImageSet`; by default the images of the parts follow one another.
+    `rows` are the index of :class:`ImageSet`; by default the images of the parts follow one another.
     """
 
     place: str
     labels: np.ndarray | None = None
     attributes: np.ndarray | None = None
-    index: np.ndarray | None = None
+    rows: np.ndarray | None = None
 
 
 def image_sets(
@@ -191,7 +191,7 @@ def image_sets(
                 )
             numbers = np.searchsorted(classes, labels).astype(np.int64)
         names = None if classes is None else tuple(map(str, classes.tolist()))
-        index = np.arange(first, first + len(own)) if part.index is None else part.index
+        index = np.arange(first, first + len(own)) if part.rows is None else part.rows
         made.append(ImageSet(name, own, numbers, names, part.attributes, attribute_names, index, files))
         first += len(own)
     return Parts(*made)
