@@ -63,7 +63,9 @@ def draw_pictures(examples: Mapping[str, Examples], *, title: str = "") -> Figur
         figure = Figure(figsize=(left + wide * scale, height), layout="constrained")
         axes = figure.add_subplot(anchor="E")
         axes.imshow(mosaic, interpolation="none", aspect="equal")
-        axes.set_xticks([right * column + (right - 1) / 2 for column in range(len(one.index))], one.index)
+        axes.set_xticks(
+            [right * column + (right - 1) / 2 for column in range(len(one.index))], list(map(str, one.index))
+        )
         axes.set_yticks([down * line + (down - 1) / 2 for line in range(len(names))], names)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
