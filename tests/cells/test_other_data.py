@@ -127,7 +127,9 @@ def test_cells_without_labels_are_measured(
 
 
 def test_other_columns_take_the_limits_of_their_own_along() -> None:
-    found = CONFIG.with_measurement(labels=("kind",), regress=())
+    rules = ("condition:donor=d1", "kind:donor=d1", "donor=d1")
+    found = CONFIG.replace(only=rules, limit_first=("condition",)).with_measurement(labels=("kind",), regress=())
+    assert (found.data.only, found.data.limit_first) == (rules[1:], ())
     assert (found.data.labels, found.data.regress, found.data.auroc_labels) == (("kind",), (), ())
     assert (found.data.max_cells, found.data.exclude, found.data.donor_key) == (("kind=30",), ("kind=c",), "donor")
     assert CONFIG.with_measurement() == CONFIG

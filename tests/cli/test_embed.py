@@ -126,7 +126,7 @@ def test_a_run_is_measured_with_other_columns(run: Run, folder: Path) -> None:
     code, out, err = run("evaluate run --labels phase --regress age --donor-key donor --json --device cpu")
     found = json.loads(out)
     assert (code, found["measured"]["labels"], found["measured"]["donor_key"]) == (0, ["phase"], "donor")
-    assert {"phase_bacc", "age_spearman_donor"} <= found["scores"].keys()
+    assert {"phase_bacc", "age_spearman_cell"} <= found["scores"].keys()
     assert not any(name.startswith("cell_type") for name in found["scores"])
     own = json.loads(run("evaluate run --json --device cpu")[1])
     assert "labels" not in own["measured"]

@@ -188,11 +188,14 @@ class CellsConfig(RunConfig):
         return TIMINGS[self.timing]
 
     def with_measurement(self, **options: Any) -> "CellsConfig":
-        """Return the configuration with other options, without limits and ranks of columns that no probe predicts."""
+        """Return the configuration with other options, without what is for columns that no probe predicts any more."""
         labels, regress = (tuple(options.get(name, self[name])) for name in ("labels", "regress"))
-        auroc = tuple(column for column in self.data.auroc_labels if column in labels)
-        limits = tuple(one for one in self.data.max_cells if one.partition("=")[0] in (*labels, *regress))
-        return super().with_measurement(**{"auroc_labels": auroc, "max_cells": limits, **options})
+        lost = {*self.data.labels, *self.data.regress} - {*labels, *regress}
+        kept = {name: tuple(one for one in self[name] if one in labels) for name in ("auroc_labels", "limit_first")}
+        kept["max_cells"] = tuple(one for one in self.data.max_cells if one.partition("=")[0] in (*labels, *regress))
+        for name in ("exclude", "only"):
+            kept[name] = tuple(rule for rule in self[name] if not any(rule.startswith(f"{one}:") for one in lost))
+        return super().with_measurement(**kept, **options)
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse rules without a probe, and a schedule with a scheme that has none."""

@@ -206,9 +206,10 @@ class ImagesDomain(ImagesBase):
         there = _read_as(config, source, reading)
         parts = [part for part in load_images(source, **reading_of(there)) if part is not None]
         whole = parts[0]
-        columns = {"index": [part.index for part in parts], "labels": [part.labels for part in parts]}
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
-        arrays |= {name: np.concatenate(own) for name, own in columns.items() if own[0] is not None}
+        for name in ("index", "labels"):
+            if getattr(whole, name) is not None:
+                arrays[name] = np.concatenate([getattr(part, name) for part in parts])
         if len(parts) > 1:
             arrays["split"] = np.repeat(range(len(parts)), [len(part) for part in parts])
         elif self.fingerprint(there) == self.fingerprint(config):
