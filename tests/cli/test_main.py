@@ -171,7 +171,7 @@ MISTAKES = {
     "pretrain digits --scheme fixed --ratio 1.5": "ratio must be a number between 0 and 1, not 1.5",
     "pretrain digits --scheme fixed --ratio 0": "nothing to learn from",
     "pretrain digits --scheme fixed --ratio half": "--ratio takes a number, not 'half'",
-    "pretrain digits --low 0.9 --high 0.5": "exchange them",
+    "pretrain digits --low 0.9 --high 0.5": "swap them",
     "pretrain digits --scheme r2mea": "did you mean 'r2mae'?",
     "pretrain digits --ratio 0.3": "'r2mae' does not take 'ratio'",
     "pretrain digits --model vitmae --preset vit-mae-tiny": "unknown model 'vitmae': did you mean 'vit-mae'?",
