@@ -1,4 +1,4 @@
-"""Fill in the missing entries of a table by a masked autoencoder, a Gaussian, and the imputers of scikit-learn.
+"""Fill in the missing entries of a table by a Gaussian, masked autoencoders, and the imputers of scikit-learn.
 
     python examples/imputation.py --table mine.csv --out filled.csv
 
@@ -21,37 +21,7 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
-from r2mae.integrations.sklearn import MaskedAutoencoderImputer
-
-MOST_COLUMNS, MOST_ROWS = 300, 20_000  # for the Gaussian, which solves a system for each row
-
-
-class GaussianImputer:
-    """The conditional mean under one Gaussian, fitted to the known entries by expectation-maximisation.
-
-    The prior of the covariance counts as many rows of independent columns as there are columns.
-    """
-
-    def fit_transform(self, x: np.ndarray, rounds: int = 50) -> np.ndarray:
-        """Return the table with its missing entries filled in."""
-        n, d = x.shape
-        known = ~np.isnan(x)
-        count = np.maximum(known.sum(axis=0), 1)
-        mean = np.where(known, x, 0.0).sum(axis=0) / count
-        scale = np.sqrt((np.where(known, x - mean, 0.0) ** 2).sum(axis=0) / count)
-        scale[scale == 0] = 1.0
-        x = (x - mean) / scale
-        filled, centre, cov = np.where(known, x, 0.0), np.zeros(d), np.eye(d)
-        for _ in range(rounds):
-            spread = d * np.eye(d)
-            for i in range(n):
-                o, h = known[i], ~known[i]
-                weights = np.linalg.solve(cov[np.ix_(o, o)], cov[np.ix_(o, h)])
-                filled[i, h] = centre[h] + (x[i, o] - centre[o]) @ weights
-                spread[np.ix_(h, h)] += cov[np.ix_(h, h)] - cov[np.ix_(h, o)] @ weights
-            centre = filled.mean(axis=0)
-            cov = ((filled - centre).T @ (filled - centre) + spread) / (n + d)
-        return filled * scale + mean
+from r2mae.integrations.sklearn import GaussianImputer, MaskedAutoencoderImputer
 
 
 def read_table(file: Path | None, rng: np.random.Generator) -> pd.DataFrame:
@@ -67,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, help="a CSV file with a header")
     parser.add_argument("--out", type=Path, default=Path("filled.csv"))
-    parser.add_argument("--steps", type=int, default=3000, help="fewest optimiser steps of the autoencoder")
+    parser.add_argument("--epochs", type=int, default=100, help="most passes of the autoencoders over the rows")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
 
@@ -88,11 +58,11 @@ def main() -> None:
         "IterativeImputer": IterativeImputer(
             n_nearest_features=20, max_iter=5, keep_empty_features=True, random_state=given.seed
         ),
-        "Gaussian": GaussianImputer(),
-        "MaskedAutoencoderImputer": MaskedAutoencoderImputer(min_steps=given.steps, random_state=given.seed),
+        "GaussianImputer": GaussianImputer(keep_empty_features=True, random_state=given.seed),
+        "MaskedAutoencoderImputer": MaskedAutoencoderImputer(
+            max_epochs=given.epochs, keep_empty_features=True, random_state=given.seed
+        ),
     }
-    if len(columns) > MOST_COLUMNS or len(known) > MOST_ROWS:
-        del imputers["Gaussian"]
     errors = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of IterativeImputer: five rounds

@@ -34,7 +34,7 @@ def arguments(name: str) -> list[str]:
         return ["--epochs", "1", "--out", "run"]
     if name == "imputation":
         Path("mine.csv").write_text("a,b,name\n1,2,x\n3,,y\n,5,z\n4,6,w\n", encoding="utf-8")
-        return ["--table", "mine.csv", "--steps", "5"]
+        return ["--table", "mine.csv", "--epochs", "1"]
     if name == "own_loop":
         return ["--steps", "5"]
     kind, option = ("Esm", "--proteins") if name == "proteins" else ("Bert", "--corpus")
