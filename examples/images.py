@@ -1,6 +1,6 @@
 """Pretrain a masked autoencoder on your own images with random mask ratios, then turn images into vectors.
 
-    python examples/images.py --images photos/ --model vit-mae --preset tiny --epochs 100 --out runs/photos
+    python examples/images.py --images photos/ --preset vit-mae-tiny --epochs 100 --out runs/photos
 
 The images may be a folder (with a folder for each class, if there are classes), an .npz or .npy file, a .tar, or a
 named set; the default is the digits of scikit-learn. Without classes there is no accuracy. Which scheme is better on
@@ -24,8 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", default="digits", help="your images")
     parser.add_argument("--out", type=Path, default=Path("runs/images"))
-    parser.add_argument("--model", default="mlp", help="mlp, unet or vit-mae")
-    parser.add_argument("--preset", help="sizes of a model, such as tiny for vit-mae")
+    parser.add_argument("--preset", help="a model with its sizes, such as unet-8 or vit-mae-tiny; without one an MLP")
     parser.add_argument("--low", type=float, default=0.5, help="lowest mask ratio")
     parser.add_argument("--high", type=float, default=0.9, help="highest mask ratio")
     parser.add_argument("--epochs", type=int, default=30)
@@ -34,7 +33,6 @@ def main() -> None:
 
     config = ImagesConfig.make(
         data=given.images,
-        model=given.model,
         preset=given.preset,
         scheme="r2mae",  # a ratio for every step, drawn from U(low, high)
         low=given.low,

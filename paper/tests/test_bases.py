@@ -1,12 +1,11 @@
 """Grids of variants."""
 
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
 from r2mae_paper.bases import fixed, grid
 
 
 def test_a_grid_of_presets_and_ratios() -> None:
-    presets = {name: DOMAIN.presets[name] for name in ("mlp-512-16", "mlp-512-64")}
+    presets = {name: {"preset": name} for name in ("mlp-512-16", "mlp-512-64")}
     base = ImagesConfig.make(data="digits", scheme="fixed")
     rows = grid(base, {"preset": presets, "ratio": fixed([0.1, 0.125])})
     labels = ["mlp-512-16 0.10", "mlp-512-16 0.125", "mlp-512-64 0.10", "mlp-512-64 0.125"]

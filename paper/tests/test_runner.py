@@ -21,7 +21,6 @@ from r2mae.environment import environment
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
 from r2mae_paper.bases import fixed, grid
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import TableRow, Tables
@@ -136,7 +135,7 @@ PRESETS = ("mlp-16-16", "mlp-16-64")
 def widths_runs(size: Size, out: Path) -> list[SweepRun]:
     """Presets × ratios on digits, as Figs. 2A and 2B are."""
     base = ImagesConfig.make(data="digits", scheme="fixed", steps=2, batch_size=64)
-    presets = {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS}
+    presets = {name: {"preset": name} for name in PRESETS}
     return runs_of(grid(base, {"preset": presets, "ratio": fixed([0.2, 0.6])}), size.seeds, out)
 
 

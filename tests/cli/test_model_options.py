@@ -18,7 +18,7 @@ Print = Callable[[str], dict[str, Any]]
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(MODELS, "toy", "toy_image_model")
     tiny = {"model": "toy", "model.latent": 2, "lr": 0.5}
-    monkeypatch.setattr(type(DOMAIN), "presets", {**DOMAIN.presets, "toy-tiny": tiny})
+    monkeypatch.setattr(DOMAIN.config, "presets", {**DOMAIN.presets, "toy-tiny": tiny})
     monkeypatch.chdir(tmp_path)
 
 

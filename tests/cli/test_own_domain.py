@@ -19,7 +19,7 @@ def waves(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     before = PAGE.read_text(encoding="utf-8").split("\n## Use it")[0]
     code = "\n".join(re.findall(r"```python\n(.*?)```", before, flags=re.DOTALL))
     if request.param == "without presets":
-        code = code.replace('presets = {"small": {"hidden": 16}}', "presets = {}")
+        code = code.replace('= {"small": {"hidden": 16}}', "= {}")
     name = f"waves_{request.param.replace(' ', '_')}"  # a module is imported once under its name
     (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

@@ -41,7 +41,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("low: 0.3\n", "digits --config f.yaml --scheme fixed", "f.yaml: the scheme 'fixed' does not take 'low'"),
         ("scheme: {name: r2mae, strata: 8}\n", "digits --config f.yaml", "f.yaml: no scheme takes 'strata': omit it"),
         ("model: unet\n", "digits --config f.yaml --model mlp --preset unet-8", "the model 'mlp' has no preset"),
-        ("preset: tiny\n", "digits --config f.yaml", "f.yaml: unknown preset 'tiny': choose from: vit-mae-tiny"),
+        ("preset: tiny\n", "digits --config f.yaml", "f.yaml: unknown preset 'tiny': did you mean 'vit-mae-tiny'"),
         ("epochs: 3\n", "digits --config f.yaml --epochs -1", "r2mae: epochs must be"),
         ("scheme: mdlm\n", "digits --config f.yaml --low 0.1", "r2mae: the scheme 'mdlm' does not take 'low'"),
         ("model: unet\n", "digits --config f.yaml --hidden 3", "r2mae: hidden belongs to the model 'mlp'"),

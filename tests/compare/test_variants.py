@@ -6,7 +6,6 @@ import pytest
 
 from r2mae.compare.runs import against_label, default_schemes, plan_variants, runs_of, variant_of
 from r2mae.domains.lookup import domain_of, get_domain, public_sets
-from r2mae.domains.sources import preset_values
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_kind, scheme_names
@@ -145,7 +144,7 @@ def test_domains_by_name() -> None:
     with pytest.raises(UserError, match="did you mean 'images'"):
         get_domain("image")
     with pytest.raises(UserError, match="unknown preset"):
-        preset_values(get_domain("images"), "vit")
+        BASE.replace(preset="vit")
 
 
 def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from r2mae.cli.main import main
 from r2mae.domains import lookup
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
-from r2mae.domains.sources import find_layers, preset_values
+from r2mae.domains.sources import find_layers
 from r2mae.errors import UserError, warn_once
 from r2mae.registry import BUILT_IN, DOMAIN_COMMANDS, DOMAINS, package_of
 from r2mae.training.saving import LoadedRun
@@ -96,6 +96,7 @@ from r2mae.domains.options import Command, CommandLine
 
 Waves.command_line = CommandLine(commands={"listen": Command("waves:listen")})
 """
+BROKEN["presets"] = ("waves", "moved:DOMAIN", DOMAIN + "\nWaves.presets = {}\n", "presets belong to the class of its c")
 BROKEN["commands"] = ("waves", "commands:DOMAIN", DOMAIN + COMMAND, "of commands declares the command 'listen'")
 
 
@@ -180,7 +181,7 @@ def test_presets_belong_to_models() -> None:
     for domain in all_domains():
         models = list(domain.config.models)
         for preset in domain.presets:
-            own = preset_values(domain, preset).get("model")
+            own = domain.config.model_of(preset)
             assert own is None or own in models
             for model in models:
                 try:
@@ -192,9 +193,9 @@ def test_presets_belong_to_models() -> None:
 
 def test_a_preset_that_says_nothing_of_models_fits_all(monkeypatch: pytest.MonkeyPatch) -> None:
     domain = get_domain("images")
-    monkeypatch.setattr(type(domain), "presets", {"slow": {"epochs": 900.0}})
+    monkeypatch.setattr(domain.config, "presets", {"slow": {"epochs": 900.0}})
     for model in domain.config.models:
         find_layers(domain, None, None, {}, "slow", model)
-    monkeypatch.setattr(type(domain), "presets", {"mlp-8": {"hidden": 8}})
-    with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': omit --preset"):
+    monkeypatch.setattr(domain.config, "presets", {"mlp-8": {"hidden": 8}})
+    with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': omit preset"):
         find_layers(domain, None, None, {}, "mlp-8", "unet")

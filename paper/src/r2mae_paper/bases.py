@@ -20,11 +20,9 @@ from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.errors import UserError
 from r2mae.files import atomic_path, atomic_write
-from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.images.files import File, Folder, is_archive, list_archive
 from r2mae.images.sets import SETS
 from r2mae.text.config import TextConfig
-from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.text.sets import SET_DEFAULTS as TEXT_SETS
 from r2mae.training.config import RunConfig
 from r2mae_paper.studies import Size
@@ -45,7 +43,7 @@ def faces(name: str) -> str:
 
 def image_presets(names: list[str], settings: Fields) -> dict[str, Fields]:
     """Return the fields of presets of images, by name; settings take the place of a preset's."""
-    return {name: {**IMAGES.presets[name], "preset": name, **settings} for name in names}
+    return {name: {"preset": name, **settings} for name in names}
 
 
 def cells(name: str, settings: Fields) -> CellsConfig:
@@ -55,9 +53,7 @@ def cells(name: str, settings: Fields) -> CellsConfig:
 
 def text(name: str, preset: str, settings: Fields) -> TextConfig:
     """Return the configuration of a preset on a corpus; settings take the place of what is known of both."""
-    return TextConfig.make(
-        **{"data": name, **of_corpus(name, settings), **TEXT.presets[preset], "preset": preset, **settings}
-    )
+    return TextConfig.make(data=name, **of_corpus(name, settings)).replace(preset=preset, **settings)
 
 
 def of_corpus(name: str, settings: Fields) -> Fields:

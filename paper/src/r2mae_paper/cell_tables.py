@@ -122,7 +122,6 @@ def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str,
 
 SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
 _ROW, _WIDTH = "row", "width"
-_OF_WIDTHS = ("n_hidden", "n_latent", "weight_decay")
 _ENDS = ("", "_low", "_high")
 
 
@@ -132,10 +131,7 @@ def runs_of_widths(size: Size, out: Path) -> list[SweepRun]:
     groups: dict[str, list[Variant]] = {}
     for name in size.sets:
         judged = CONDITION if name in ENTRIES["table4"].small["sets"] else {}
-        widths = {
-            width: {**{field: DOMAIN.presets[width][field] for field in _OF_WIDTHS}, "preset": width}
-            for width in size.widths
-        }
+        widths = {width: {"preset": width, **size.settings} for width in size.widths}
         base = cells(name, {**size.settings, **judged})
         groups[name] = [
             replace(row, values={"set": name, **row.values, "scheme": row.config.scheme.name})

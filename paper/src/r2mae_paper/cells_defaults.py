@@ -167,9 +167,8 @@ def read(folder: Path, name: str) -> CellTable:
 
 def config_of(name: str, fields: dict[str, Any], device: str, seed: int) -> CellsConfig:
     """Return the configuration of a run on a set."""
-    known = {key: value for key, value in SET_DEFAULTS[name].items() if key != "n_top_genes"}
-    most = [f"{label}={_MOST}" for label in known["labels"]]
-    return CellsConfig.make(data=name, device=device, seed=seed, max_cells=most, **{**known, **fields})
+    most = [f"{label}={_MOST}" for label in SET_DEFAULTS[name]["labels"]]
+    return CellsConfig.make(data=name, device=device, seed=seed, max_cells=most, **{"n_top_genes": None, **fields})
 
 
 def mixing(table: CellTable, embedding: Float[np.ndarray, "cells width"], label: str | None) -> dict[str, float]:

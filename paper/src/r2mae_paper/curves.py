@@ -298,7 +298,9 @@ def runs_of_texts(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each model, ratio and seed."""
     known = of_corpus(size.data, size.settings)
     base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed", **known)
-    models = {name: {**_model(name), **size.settings} for name in size.models}
+    for name in size.models:
+        _model(name)  # which refuses an unknown one
+    models = {name: {**SIZES.get(name, {"preset": name}), **size.settings} for name in size.models}
     return runs_by_ratio(base, "model", models, size, out)
 
 
@@ -346,11 +348,10 @@ def plot_texts(tables: Tables, size: Size) -> Figures:
 
 
 def _model(name: str) -> Mapping[str, Any]:
-    if name in SIZES:
-        return SIZES[name]
-    if name not in DOMAIN.presets:
-        raise unknown("model", name, [*SIZES, *DOMAIN.presets])
-    return {**DOMAIN.presets[name], "preset": name}
+    models = {**SIZES, **DOMAIN.presets}
+    if name not in models:
+        raise unknown("model", name, models)
+    return models[name]
 
 
 def _best_of_seeds(runs: pd.DataFrame, score: str) -> TableRow:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.cells.models import MODELS, MLPSettings
-from r2mae.cells.sets import HLCA_DYNAMIC_END, SEA_AD_DYNAMIC_END
+from r2mae.cells.sets import HLCA_DYNAMIC_END, SEA_AD_DYNAMIC_END, SET_DEFAULTS
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.bn_statistics import add_as_trained
 from r2mae.evaluation.metrics import Metric
@@ -27,6 +27,7 @@ LEAST_STEPS = 500
 """After half as many, the embedding of 1,000 cells was worse than principal components, and not after as many."""
 PROBES = ("labels", "regress", "donor_key")
 """The fields of the data with which a finished run can be measured again."""
+_PAPER = {"n_hidden": 2000, "n_latent": 1000, "batch_size": 400, "weight_decay": 1e-4}
 BASELINES = ("expression", "pca", "scvi", "mean", "gaussian")
 """What every file can be compared with; the last two predict hidden genes and embed nothing."""
 
@@ -138,6 +139,13 @@ class CellsConfig(RunConfig):
     domain: ClassVar[str] = "cells"
     ratios: ClassVar[SchemeDefaults] = _HLCA
     models: ClassVar[Mapping[str, str]] = MODELS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": _PAPER,
+        "small": {**_PAPER, "n_hidden": 256, "n_latent": 64},
+        "hlca": {**_PAPER, "n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
+        "sea-ad": {**_PAPER, "n_top_genes": 5000, "timing": "sea-ad"},
+    }
+    set_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = SET_DEFAULTS
 
     decides_scheme: ClassVar[frozenset[str]] = frozenset({"timing"})
     common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")

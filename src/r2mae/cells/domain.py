@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cells.config import BASELINES, PROBES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
 from r2mae.cells.models import MODELS
-from r2mae.cells.sets import SET_DEFAULTS, SETS
+from r2mae.cells.sets import SETS
 from r2mae.domains.base import Domain
 from r2mae.domains.options import CommandLine, Evaluation, Offered, as_in_run
 from r2mae.errors import UserError, listed
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from r2mae.cells.batches import CellData
     from r2mae.cells.task import CountModel, GeneTask
     from r2mae.training.initial import Origin
-
-_PAPER = {"n_hidden": 2000, "n_latent": 1000, "batch_size": 400, "weight_decay": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,7 @@ class CellsDomain(Domain):
     name = "cells"
     title = "Single cells: raw counts in .h5ad"
     config = CellsConfig
-    presets: Mapping[str, Mapping[str, Any]] = {
-        "paper": _PAPER,
-        "small": {**_PAPER, "n_hidden": 256, "n_latent": 64},
-        "hlca": {**_PAPER, "n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
-        "sea-ad": {**_PAPER, "n_top_genes": 5000, "timing": "sea-ad"},
-    }
     sets = SETS
-    set_defaults = SET_DEFAULTS
     evaluation_support = ("items",)
     command_line = CommandLine(
         evaluation=Evaluation(

@@ -14,12 +14,12 @@ import yaml
 from r2mae.cli.parsing import HELP, Parser
 from r2mae.cores import DEVICES
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
-from r2mae.domains.sources import Sources, find_layers, first_of
+from r2mae.domains.sources import Sources, find_layers
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
 from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names
 from r2mae.registry import DOMAINS
-from r2mae.training.config import SCHEME_PREFIX, RunConfig, fields_of, naming
+from r2mae.training.config import SCHEME_PREFIX, RunConfig, fields_of, first_of, naming
 from r2mae.training.folder import read_yaml
 from r2mae.training.models import PREFIX, ModelSettings
 
@@ -85,7 +85,8 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     said = first.parse_known_args(words)[0]
     file = at_home(said.config)
     written = {} if file is None else at_home(read_yaml(Path(file), linked=True))
-    of_file = {} if file is None else first_of(file, written)
+    with naming(file):
+        of_file = first_of(written)
     own = {}
     for one in options_of(options):
         if one.name in written and one.name != "config":

@@ -33,12 +33,8 @@ class Domain:
     """A description in one line, for help texts."""
     config: type[Any]
     """The class of the configuration, a :class:`~r2mae.training.config.RunConfig`."""
-    presets: Mapping[str, Mapping[str, Any]] = {}
-    """Values of configuration fields, by the name of a preset."""
     sets: Mapping[str, "PublicSet"] = {}
     """Public data sets, by name."""
-    set_defaults: Mapping[str, Mapping[str, Any]] = {}
-    """Defaults of configuration fields that differ for a public set, by the set's name."""
     command_line: CommandLine = CommandLine()
     """The domain's own options, evaluations and commands on the command line."""
     default_baselines: tuple[str, ...] = ()
@@ -76,6 +72,12 @@ class Domain:
     """
     embed: "Callable[..., dict[str, np.ndarray]]"
     """``embed(config, task, model, source, **options)``: arrays of new data by name: `embedding`, and columns."""
+
+    @property
+    def presets(self) -> Mapping[str, Mapping[str, Any]]:
+        """The presets of the configuration."""
+        presets: Mapping[str, Mapping[str, Any]] = self.config.presets
+        return presets
 
     def of_run(self, fields: Mapping[str, Any]) -> "Domain":
         """Return the domain as it opens a run with these fields in its configuration: by default the domain itself."""

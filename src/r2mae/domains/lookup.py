@@ -86,6 +86,8 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
             f"the domain {name!r} of {package} has several names: its entry point, `name` and "
             "`config.domain` must be the same"
         )
+    if moved := [part for part in ("presets", "set_defaults") if part in vars(type(domain))]:
+        raise UserError(f"the domain {name!r} of {package}: {moved[0]} belong to the class of its configuration")
     if own := sorted(set(domain.command_line.commands) - set(DOMAIN_COMMANDS)):
         lacks = f"the domain {name!r} of {package} declares the command {own[0]!r}"
         raise UserError(f"{lacks}: commands of other packages are entry points r2mae.commands")

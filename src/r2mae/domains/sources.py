@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.errors import UserError, nearest, unknown
+from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_kind
-from r2mae.training.config import Layer, RunConfig, naming, split_options
+from r2mae.training.config import Layer, RunConfig, split_options
 from r2mae.training.scheme import SchemeSpec, check_options
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 NO_PRESET = "null"
 """The word for no preset, not even that of the file."""
-_FIRST = {"domain": "", "data": "source", "preset": "", "model": "name"}  # what is read before the domain is known
 
 
 @dataclass(frozen=True)
@@ -42,25 +41,6 @@ class Sources:
         values = self.domain.config.merged(self.layers, dict)
         scheme = values.get("scheme")
         return {**values, **({"scheme": scheme.name} if isinstance(scheme, SchemeSpec) else {})}
-
-
-def first_of(file: str, written: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return domain, data, preset and model of a file, which decide what its other fields mean.
-
-    Raises
-    ------
-    UserError
-        If one of them is no text.
-    """
-    found: dict[str, str | None] = {}
-    for name, field in _FIRST.items():
-        value = written.get(name, written.get(f"{name}.{field}"))
-        if field and isinstance(value, Mapping):
-            value = value.get(field)
-        if not isinstance(value, str | None):
-            raise UserError(f"{file}: {name} takes text, not {str(value)[:80]!r}")
-        found[name] = value
-    return found
 
 
 def find_layers(
@@ -90,50 +70,20 @@ def find_layers(
     UserError
         For an unknown preset, or one of another model than the given one.
     """
-    of_file = {} if file is None else first_of(file, written)
-    rest = {name: value for name, value in written.items() if name not in ("domain", "preset", "data.source")}
-    if isinstance(group := rest.pop("data", None), Mapping):  # a text is the data, which the command line may replace
-        rest["data"] = {name: value for name, value in group.items() if name != "source"}
-    layers, own = [], of_file.get("preset")
-    if data is not None and data in domain.set_defaults:
-        layers.append(Layer(domain.set_defaults[data], f"the set {data}"))
-    if preset is None and own is not None:
-        with naming(file):
-            values = preset_values(domain, own)
-        if model in (None, values.get("model", model)):  # a file may be for several models
-            layers.append(Layer(values, str(file)))
+    kind: type[RunConfig] = domain.config
+    layers = kind.layers_of_set(data)
     if file is not None:
-        layers.append(Layer(rest, file))
-    if preset == NO_PRESET:
-        layers.append(Layer({"preset": None}))
-    elif preset is not None:
-        values = preset_values(domain, preset)
-        if model not in (None, values.get("model", model)):
-            fitting = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
-            hint = nearest(preset, fitting) if fitting else "omit --preset"
-            domain.config.settings_of(model)  # which refuses an unknown one
-            raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
-        layers.append(Layer(values))
-    if model is not None:
-        layers.append(Layer({"model": model}))
+        rest = {name: value for name, value in written.items() if name not in ("domain", "data.source")}
+        group = rest.pop("data", None)  # a text is the data, which the command line may replace
+        if isinstance(group, Mapping):
+            rest["data"] = {name: value for name, value in group.items() if name != "source"}
+        own = None if rest.get("preset") is None else kind.model_of(rest["preset"])
+        if preset is not None or model not in (None, own or model):  # a file may be for several models
+            rest.pop("preset", None)
+        layers += kind.layers_of(rest, file)
+    typed = {"preset": None if preset == NO_PRESET else preset} if preset is not None else {}
+    layers += kind.layers_of({**typed, **({} if model is None else {"model": model})})
     return tuple(layers)
-
-
-def preset_values(domain: "Domain", preset: str) -> dict[str, Any]:
-    """Return the fields that a preset sets, with its name, and with its model if it does not fit every one.
-
-    Raises
-    ------
-    UserError
-        If there is no such preset.
-    """
-    if not domain.presets:
-        raise UserError(f"the domain {domain.name!r} has no presets: omit --preset")
-    if preset not in domain.presets:
-        raise unknown("preset", preset, [name for name in domain.presets if preset in name] or domain.presets)
-    values = domain.presets[preset]
-    settings = values.keys() & {*domain.config.model.own_fields()}
-    return {**({"model": domain.config.model.name} if settings else {}), **values, "preset": preset}
 
 
 def make_config(sources: Sources, given: Mapping[str, Any]) -> RunConfig:

@@ -41,6 +41,13 @@ MODELS = {"gpn-msa": "r2mae.genome.models.gpn_msa"}
 """The modules of models by name; see :mod:`r2mae.genome.models`."""
 
 
+def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> dict[str, Any]:
+    return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
+
+
+_BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows at once need more than 80 GB
+
+
 @dataclass(frozen=True, kw_only=True)
 class GpnMsaSettings(ModelSettings):
     """Settings of the default model.
@@ -249,10 +256,18 @@ class GenomeConfig(RunConfig):
     """
 
     domain: ClassVar[str] = "genome"
+    # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(
         0.15, 0.05, 0.3, options=DNA_CURRICULUM, of_scheme={"dynamic": {"low": 0.15}, "r2mae-dynamic": {"low": 0.0}}
     )
     models: ClassVar[Mapping[str, str]] = MODELS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "base": _BASE,
+        "gpn-msa": {**_BASE, "conservation": ("phylop", "phastcons")},
+        "small": _preset(512, 8, 8, 1024, 2e-4),
+        "mini": _preset(256, 4, 8, 256, 5e-4),
+        "tiny": _preset(128, 2, 4, 128, 1e-3),
+    }
 
     common_fields: ClassVar[tuple[str, ...]] = ("window", "species", "init")
 

@@ -193,13 +193,6 @@ _COMMANDS = {
 }
 
 
-def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> dict[str, Any]:
-    return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
-
-
-_BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows at once need more than 80 GB
-
-
 def _store_of(config: GenomeConfig) -> "AlignmentStore":
     from r2mae.genome.store.alignment import AlignmentStore
 
@@ -212,14 +205,6 @@ class GenomeDomain(Domain):
     name = "genome"
     title = "Genomes: an alignment store (r2mae data alignment build)"
     config = GenomeConfig
-    # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
-    presets: Mapping[str, Mapping[str, Any]] = {
-        "base": _BASE,
-        "gpn-msa": {**_BASE, "conservation": ("phylop", "phastcons")},
-        "small": _preset(512, 8, 8, 1024, 2e-4),
-        "mini": _preset(256, 4, 8, 256, 5e-4),
-        "tiny": _preset(128, 2, 4, 128, 1e-3),
-    }
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden bases in held-out windows at five mask ratios",

@@ -15,7 +15,6 @@ from r2mae.files import ordinary
 from r2mae.images.config import ImagesConfig, ImagesEvaluationConfig
 from r2mae.images.finetune import FINETUNE, FINETUNED, ImagesBase, finetune_scores
 from r2mae.images.models import MODELS
-from r2mae.images.presets import PRESETS
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -70,9 +69,6 @@ class ImagesDomain(ImagesBase):
         Metric("finetune_top1", "fine-tuned top-1 accuracy", bounds=(0, 1)),
         Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True),
     )
-    presets = PRESETS
-    # digits has 1,438 training images: 15 epochs would be 168 steps.
-    set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
     command_line = replace(
         ImagesBase.command_line,
         evaluation=Evaluation(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.fields import PartialFraction, Range, Size
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
+from r2mae.text.sets import SET_DEFAULTS
 from r2mae.training.config import DataConfig, EvaluationConfig, Layer, OptimizerConfig, RunConfig, TaskConfig
 from r2mae.training.models import Layers, ModelSettings
 
@@ -24,6 +25,14 @@ ROBERTA = "roberta-50265"
 """The value of `tokenizer` for RoBERTa's own byte-level BPE: of files of the data folder, or of the Hub."""
 MODELS = {"roberta": "r2mae.text.models.roberta", "pretrained": "r2mae.text.models.pretrained"}
 """The modules of models by name; see :mod:`r2mae.text.models`."""
+
+
+# 256 of the paper's 2,048 sequences at a time: all would take more than 80 GB.
+_PAPER = {"accumulate": 8, "tokenizer": ROBERTA, "vocab_size": PAPER_VOCABULARY}
+
+
+def _sizes(width: int, layers: int, heads: int) -> dict[str, Any]:
+    return {"hidden_size": width, "layers": layers, "heads": heads, "intermediate_size": 4 * width}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +180,17 @@ class TextConfig(RunConfig):
     """
 
     domain: ClassVar[str] = "text"
+    # The paper has no curricula for text: the defaults are those of its other token models, of DNA.
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
     models: ClassVar[Mapping[str, str]] = MODELS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "roberta-medium": {**_sizes(512, 8, 8), **_PAPER, "lr": 7e-4},
+        "roberta-base": {**_sizes(768, 12, 12), **_PAPER, "lr": 3e-4},
+        "roberta-large": {**_sizes(1024, 24, 16), **_PAPER, "lr": 2e-4},
+        "mini": {**_sizes(256, 4, 4), "batch_size": 256},
+        "tiny": {**_sizes(128, 2, 2), "batch_size": 64},
+    }
+    set_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = SET_DEFAULTS
 
     common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size", "init", "steps")
 
@@ -203,7 +221,8 @@ class TextConfig(RunConfig):
         given = next((place for place, layer in enumerate(layers) if layer.values.get("init") is not None), None)
         if given is None:
             return layers
-        return [Layer(CONTINUED), *layers[:given], Layer({"model": PRETRAINED}), *layers[given:]]
+        own = {"model": PRETRAINED, "tokenizer": None}
+        return [Layer(CONTINUED), *layers[:given], Layer(own), *layers[given:]]
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse `vocab_size` with another tokenizer, `glue_limit` without tasks, and a text column for plain text."""

@@ -15,13 +15,12 @@ from r2mae.text.config import (
     MODELS,
     PAPER_VOCABULARY,
     PRETRAINED,
-    ROBERTA,
     Split,
     TextConfig,
     TextDataConfig,
     TextEvaluationConfig,
 )
-from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
+from r2mae.text.sets import HUB, SETS
 from r2mae.text.tokenizer import load_tokenizer
 from r2mae.training.models import build_model
 
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
     from r2mae.training.initial import Origin
-
-# 256 of the paper's 2,048 sequences at a time: all would take more than 80 GB.
-_PAPER = {"accumulate": 8, "tokenizer": ROBERTA, "vocab_size": PAPER_VOCABULARY}
-
-
-def _sizes(width: int, layers: int, heads: int) -> dict[str, Any]:
-    return {"hidden_size": width, "layers": layers, "heads": heads, "intermediate_size": 4 * width}
 
 
 def task_names() -> tuple[str, ...]:
@@ -79,16 +71,7 @@ class TextDomain(Domain):
     name = "text"
     title = "Text: .txt, .jsonl, .fasta or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
-    # The paper has no curricula for text: the defaults are those of its other token models, of DNA.
-    presets: Mapping[str, Mapping[str, Any]] = {
-        "roberta-medium": {**_sizes(512, 8, 8), **_PAPER, "lr": 7e-4},
-        "roberta-base": {**_sizes(768, 12, 12), **_PAPER, "lr": 3e-4},
-        "roberta-large": {**_sizes(1024, 24, 16), **_PAPER, "lr": 2e-4},
-        "mini": {**_sizes(256, 4, 4), "batch_size": 256},
-        "tiny": {**_sizes(128, 2, 2), "batch_size": 64},
-    }
     sets = SETS
-    set_defaults = SET_DEFAULTS
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden tokens in held-out text at six mask ratios",

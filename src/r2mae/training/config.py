@@ -275,6 +275,10 @@ class RunConfig:
     """The domain's defaults for schemes; :attr:`scheme_defaults` may differ for a model."""
     models: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The domain's registry: a module for the name of each model. Without one, `model` is a group like the others."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """Values of fields by the name of a preset; what is given beside it overrides them."""
+    set_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """Defaults of fields that differ for a public set, by the set's name."""
     hides: ClassVar[bool] = True
     """Whether such runs hide entries, and so have a masking scheme."""
     omitted: ClassVar[frozenset[str]] = frozenset()
@@ -423,7 +427,7 @@ class RunConfig:
 
     @classmethod
     def make(cls: type[_Own], **values: Any) -> _Own:
-        """Return a configuration with these values, and the domain's defaults for all others.
+        """Return a configuration with these values; for others those of its preset, its named set, or its domain.
 
         Parameters
         ----------
@@ -432,19 +436,79 @@ class RunConfig:
             ``scheme="r2mae", low=0.5``, where None keeps the default; settings of the model as ``hidden`` or
             ``model.hidden``; or groups as mappings, as in config.yaml.
         """
-        return cls.of_layers([Layer(values)])
+        return cls._of_source(values)
+
+    @classmethod
+    def _of_source(cls: type[_Own], values: Mapping[str, Any]) -> _Own:
+        below = [] if _is_saved(values) else cls.layers_of_set(first_of(values)["data"])
+        return cls.of_layers([*below, *cls.layers_of(values)])
+
+    @classmethod
+    def layers_of_set(cls, data: str | None) -> list[Layer]:
+        """Return the layer with the defaults of a named set, if it has any."""
+        return [Layer(cls.set_defaults[data], f"the set {data}")] if data in cls.set_defaults else []
+
+    @classmethod
+    def layers_of(cls, values: Mapping[str, Any], source: str = "") -> list[Layer]:
+        """Return the layers of one source: the preset that it names, if any, and its own values.
+
+        A saved configuration, as :meth:`to_dict` returns it, has all values, so its preset is only a name.
+
+        Raises
+        ------
+        UserError
+            For an unknown preset, or one of another model than the one that the source names.
+        """
+        own = Layer(values, source)
+        if _is_saved(values) or "preset" in cls.omitted:
+            return [own]
+        with naming(source):
+            first = first_of(values)
+            preset, model = first["preset"], first["model"]
+            return [own] if preset is None else [Layer(cls._preset_values(preset, model), source), own]
+
+    @classmethod
+    def _preset_values(cls, preset: str, model: str | None) -> dict[str, Any]:
+        if not cls.presets:
+            raise UserError(f"the domain {cls.domain!r} has no presets: omit preset")
+        if model is not None:
+            cls.settings_of(model)  # which refuses an unknown one
+        fitting = [name for name in cls.presets if model in (None, cls.model_of(name) or model)]
+        if preset not in cls.presets:
+            parts = [name for name in fitting if preset in name]
+            hint = (
+                f"did you mean {parts[0]!r}?" if len(parts) == 1 else nearest(preset, parts or fitting or cls.presets)
+            )
+            raise UserError(f"unknown preset {preset!r}: {hint}")
+        if preset not in fitting:
+            hint = nearest(preset, fitting) if fitting else "omit preset"
+            raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
+        own = cls.model_of(preset)
+        return {**({} if own is None else {"model": own}), **cls.presets[preset], "preset": preset}
+
+    @classmethod
+    def model_of(cls, preset: str) -> str | None:
+        """Return the model that a preset is for, or None if it fits every one."""
+        values: Mapping[str, Any] = cls.presets.get(preset, {})
+        settings = {name.removeprefix(PREFIX) for name in values} & {*cls.model.own_fields()}
+        named: str | None = values.get("model", cls.model.name if settings else None)
+        return named
 
     def replace(self: _Own, **values: Any) -> _Own:
         """Return the configuration with other values, given as in :meth:`make`.
 
         Another scheme has none of the options given before, and another model none of the settings. If the defaults of
-        the schemes differ for the new values, options that were not given follow them.
+        the schemes differ for the new values, options that were not given follow them. A preset sets its values;
+        without one, the name of the present one remains unless it is for another model. Another data set brings no
+        defaults, as those of a named set are below all values of the configuration.
         """
         scheme = values.get("scheme")
         named = scheme.get("name") if isinstance(scheme, Mapping) else scheme
         same = self.hides and named in (None, self.scheme.name)
         before = {**self._fields(), **({"scheme": self.scheme} if same else {})}
-        return self.of_layers([Layer(before), Layer(values)])
+        if self.preset and first_of(values)["model"] not in (None, self.model_of(self.preset)):
+            before["preset"] = None
+        return self.of_layers([Layer(before), *self.layers_of(values)])
 
     @classmethod
     def of_layers(cls: type[_Own], layers: Sequence[Layer]) -> _Own:
@@ -603,13 +667,14 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from what :meth:`to_dict` writes, or from short names; an unknown field raises a UserError.
+        """Build from what :meth:`to_dict` writes, exactly as it was, or from values as in :meth:`make`.
 
-        If `source` is a file, such as a run's config.yaml, it may be of another version.
+        An unknown field raises a UserError. If `source` is a file, such as a run's config.yaml, it may be of another
+        version.
         """
         with naming(source):
             try:
-                return cls.of_layers([Layer({name: values[name] for name in values if name != "domain"})])
+                return cls._of_source({name: values[name] for name in values if name != "domain"})
             except FieldError as error:
                 if not Path(source).is_file():
                     raise
@@ -631,6 +696,29 @@ class RunConfig:
             for name, (one, another) in pairs.items()
             if name not in free | self.idle_fields and one != another
         }
+
+
+_FIRST = {"domain": "", "data": "source", "preset": "", "model": "name"}  # what decides what other fields mean
+
+
+def first_of(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return domain, data, preset and model of the values of one source, whatever their form; others than text fail."""
+    found: dict[str, str | None] = {}
+    for name, field in _FIRST.items():
+        value = values.get(name, values.get(f"{name}.{field}"))
+        if field and isinstance(value, Mapping):
+            value = value.get(field)
+        if not isinstance(value, str | None):
+            raise UserError(f"{name} takes {'a name' if name == 'model' else 'text'}, not {short_repr(value)}")
+        found[name] = value
+    return found
+
+
+def _is_saved(values: Mapping[str, Any]) -> bool:
+    """Whether values are those of :meth:`RunConfig.to_dict`, which lacks none: of this version or of another."""
+    scheme = values.get("scheme")
+    groups = ("data", "task", "optimizer", "machine")
+    return isinstance(scheme, Mapping) and "given" in scheme and all(isinstance(values.get(g), Mapping) for g in groups)
 
 
 def split_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
