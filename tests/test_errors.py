@@ -31,6 +31,16 @@ def test_other_names_are_no_slips(name: str) -> None:
     assert nearest(name, NAMES) == f"choose from: {', '.join(NAMES)}"
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("learning_rate", "lr"), ("--learning-rate", "--lr"), ("bs", "batch_size"), ("max_epochs", "epochs")],
+)
+def test_names_of_other_libraries_are_understood(name: str, meant: str) -> None:
+    known = ["--lr", "--epochs"] if name.startswith("-") else ["lr", "batch_size", "epochs", "max_cells"]
+    assert nearest(name, known) == f"did you mean {meant!r}?"
+    assert "lr" not in nearest("learning_rate", ["digits", "mnist"])
+
+
 def test_several_may_be_meant() -> None:
     assert nearest("fig9", ["fig3", "fig4", "table5"]) == "did you mean 'fig3' or 'fig4'?"
     assert nearest("fig", [f"fig{place}" for place in range(9)]).startswith("choose from: fig0, fig1")

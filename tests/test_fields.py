@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 from math import inf, nan
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.fields import Fraction, PartialFraction, Positive, Range, Size, check_fields, value_of
@@ -22,6 +26,22 @@ from r2mae.fields import Fraction, PartialFraction, Positive, Range, Size, check
         ("Yes", bool, True),
         ([1, "2"], tuple[int, ...] | None, (1, 2)),
         (None, int | None, None),
+        (3.0, int, 3),
+        ("1e3", int, 1000),
+        ("1.0", int | float, 1.0),
+        ("+.5e1", float, 5.0),
+        (32, Literal["auto", "32"], "32"),
+        (np.int64(32), Literal["auto", "32"], "32"),
+        (np.int64(3), int, 3),
+        (np.float64(1e5), int, 100_000),
+        (np.float32(0.25), float, 0.25),
+        (np.uint8(1), int | float, 1),
+        (np.float32(1), int | float, 1.0),
+        (np.True_, bool, True),
+        (np.False_, Literal["yes", "no"], "no"),
+        (np.arange(3), tuple[int, ...], (0, 1, 2)),
+        ([np.str_("a")], tuple[str, ...], ("a",)),
+        (Path("a"), str, "a"),
     ],
 )
 def test_what_a_value_means(value: Any, kind: Any, meant: Any) -> None:
@@ -31,11 +51,24 @@ def test_what_a_value_means(value: Any, kind: Any, meant: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [("3.5", int), (3.0, int), (True, int), (1, bool), (False, str), ("٣", int), (10**400, float), (None, int)],
+    [
+        *((value, int) for value in ("3.5", 1000.5, True, "٣", None, "1_0", " 12", "1e400", inf, nan, "0x10")),
+        *((value, int) for value in (np.True_, np.float64(0.5), np.array([3]))),
+        *((value, float) for value in (10**400, "1_0", "12 ", 2j, np.True_, "")),
+        (1, bool),
+        (False, str),
+    ],
 )
 def test_values_without_a_meaning_are_refused(value: Any, kind: Any) -> None:
     with pytest.raises(ValueError):
         value_of(value, kind)
+
+
+@given(st.floats(allow_nan=False) | st.integers(-(2**62), 2**62))
+def test_numbers_are_the_same_as_text_and_of_numpy(number: float) -> None:
+    kind = type(number)
+    assert value_of(repr(number), kind) == value_of(np.array(number)[()], kind) == number
+    assert type(value_of(np.array(number), kind)) is kind
 
 
 def test_ranges_in_words() -> None:

@@ -15,6 +15,25 @@ _MEANT = 3  # at most this many names are suggested in "did you mean …?"
 _OBJECT = re.compile(r"<[^<>]*?([\w.]+)'?(?: at 0x[0-9a-fA-F]+)?>")  # <class 'h5py.Group'>, <cyfunction get at 0x7f…>
 _BEGINNING = 3  # at least this many letters are needed to suggest names that begin with them
 
+_SYNONYMS = {  # our names of options, and those of other libraries
+    "lr": "learning_rate max_lr peak_lr",
+    "ratio": "mask_ratio masking_ratio mlm_probability mask_prob",
+    "epochs": "num_epochs max_epochs n_epochs num_train_epochs",
+    "steps": "max_steps num_steps n_steps train_steps iterations total_steps",
+    "batch_size": "bs batch train_batch_size per_device_train_batch_size",
+    "weight_decay": "wd decay",
+    "clip": "max_grad_norm grad_clip gradient_clip_val",
+    "accumulate": "gradient_accumulation_steps accumulate_grad_batches",
+    "workers": "num_workers n_workers",
+    "seed": "random_state random_seed",
+    "optimizer": "optim opt",
+    "schedule": "scheduler lr_scheduler lr_schedule lr_scheduler_type",
+    "warmup": "warmup_ratio warmup_steps warmup_epochs",
+    "patience": "early_stopping",
+    "data": "dataset dataset_name data_path",
+    "out": "output output_dir output_path",
+}
+
 
 class UserError(ValueError):
     """A user's mistake or a broken input; the message is one line and says what to do.
@@ -36,11 +55,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     Returns
     -------
     str
-        ``"did you mean 'x'?"`` or ``"choose from: a, b, c"``. A known name is suggested if it is spelt alike
-        (:mod:`difflib`), or if one name begins with the other. Upper and lower case count as equal.
+        ``"did you mean 'x'?"`` or ``"choose from: a, b, c"``. A known name is suggested if other libraries call it so,
+        if it is spelt alike (:mod:`difflib`), or if one name begins with the other. Case does not count.
     """
     names = list(known)
-    meant = _similar(name.lower(), names)
+    plain = name.lower().lstrip("-").replace("-", "_")
+    own = next((ours for ours, theirs in _SYNONYMS.items() if plain in theirs.split()), "")
+    meant = [other for other in names if own and other.lstrip("-").replace("-", "_") == own]
+    meant = meant or _similar(name.lower(), names)
     if meant:
         return f"did you mean {' or '.join(map(repr, meant))}?"
     return f"choose from: {listed(names, _LISTED)}"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cache
 from math import inf, isfinite
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from r2mae.errors import UserError
@@ -164,29 +165,32 @@ def option(default: Any = MISSING, **settings: Any) -> Any:
 
 
 def value_of(value: Any, kind: Any) -> Any:
-    """Return what a value means for a type: a word of the command line, a value of YAML or one of Python.
+    """Return what a value means for a type: a word of the command line, a value of YAML, or one of Python or NumPy.
 
-    Text may be the number 3 or 3.0, true or yes, or a word. YAML reads the words yes and no as true and false, and 1e-3
-    as text; lists are tuples.
+    Text may be the number 3 or 3.0, true or yes, or a word; a path is text. YAML reads the words yes and no as true and
+    false, and 1e-3 as text; lists are tuples. A whole number may be written 1e5 or 3.0, unless fractions mean something
+    else there. What is returned are Python's own types.
 
     Raises
     ------
     ValueError
         If it means none.
     """
+    value, parts = plain(value), _parts(kind)
     if kind is Any or (value is None and type(None) in get_args(kind)):
         return value
-    for part in _parts(kind):
+    for part in parts:
         if get_origin(part) is tuple and isinstance(value, list | tuple):
             return tuple(value_of(entry, get_args(part)[0]) for entry in value)
-        word = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-        if get_origin(part) is Literal and word in get_args(part):
-            return word
+        if get_origin(part) is Literal:
+            word = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+            if str(word) in get_args(part):
+                return str(word)
         if part is bool and (isinstance(value, bool) or str(value).lower() in TRUTHS):
             return TRUTHS[str(value).lower()]
         if part in (int, float):
             try:
-                return _number(value, part)
+                return _number(value, part, whole=float not in parts)
             except ValueError:
                 continue
         if part is not bool and get_origin(part) is None and isinstance(value, part):
@@ -194,11 +198,37 @@ def value_of(value: Any, kind: Any) -> Any:
     raise ValueError(value)
 
 
-def _number(value: Any, kind: type) -> Any:
-    """Return a number, also of text in ASCII; Python would also read the digits of other scripts, and truth values."""
+def plain(value: Any) -> Any:
+    """Return the Python value that a scalar or an array of NumPy is, and a path as text; others as they are."""
+    if type(value).__module__ == "numpy":
+        return value.tolist()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+_DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+
+
+def number_in(text: str) -> float:
+    """Return the number that a text is. Blanks, underscores and digits of other scripts, which Python reads, are none.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _number(value: Any, kind: type, *, whole: bool) -> Any:
+    """Return a number, also of text; with `whole`, a number like 3.0 or 1e5 is the whole number."""
     if isinstance(value, str):
-        return kind(value.encode("ascii").decode())
-    if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and isinstance(value, float)):
+        number = number_in(value)
+        value = int(value) if value.lstrip("+-").isdigit() else number
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(value)
+    if kind is int and not isinstance(value, Integral) and not (whole and value == value // 1):  # not of inf and nan
         raise ValueError(value)
     try:
         return kind(value)

@@ -19,14 +19,17 @@ from r2mae.theory import (
     LowRank,
     Rotated,
     beta_spectrum,
+    conditional_risk,
     direction_risk,
     feature_risk,
+    from_data,
     identity,
     isotropic_risk,
     latent,
     plateau,
     risk,
     signal_at,
+    simulate,
     spiked,
     spiked_risk,
     uniform_direction,
@@ -358,6 +361,23 @@ COV, BETA = identity(30), np.ones(30)
 def test_bad_input(call: Callable[[], object], message: str, unchecked: None) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_lists_and_whole_numbers_are_arrays() -> None:
+    cov, beta, ratios = [[2.0, 1, 0], [1, 2, 0], [0, 0, 1]], [1, 0, 2], [0.25, 0.5]
+    arrays = np.array(cov), np.array(beta, dtype=np.float64), np.array(ratios)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert np.array_equal(risk(cov, beta, 40, ratios).risk, risk(*arrays[:2], 40, arrays[2]).risk)
+        assert risk(cov, [beta, beta, beta], np.int64(40), np.float32(0.5)).risk.shape == (3,)
+    made = simulate(cov, beta, 40, ratios, repetitions=np.int64(2), seed=np.int64(3))
+    assert np.array_equal(made.risks, simulate(*arrays[:2], 40, arrays[2], repetitions=2, seed=3).risks)
+    assert np.array_equal(spiked(1.0, beta).factor, spiked(1.0, arrays[1]).factor)
+    assert spiked_risk([1, 1, 0], 1, beta, 40, ratios).bias.shape == isotropic_risk(ratios, 2, 1).bias.shape == (2,)
+    assert conditional_risk(cov, beta, [[1, 0, 0]], [[1, 0, 0]], 0.0).variance > 0
+    assert from_data([[1, 2], [2, 1], [3, 5]]).d == len(Rotated([2, 1]).eigenvalues) == LowRank([1, 2]).d == 2
+    with pytest.raises(ValueError, match="beta must be an array of numbers"):
+        risk(cov, ["a", 1, 2], 40, 0.5)
 
 
 def test_a_signal_that_rows_do_not_have() -> None:

@@ -3,7 +3,9 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +99,36 @@ def test_whole_numbers_of_yaml_are_floats_where_floats_belong() -> None:
     config = ImagesConfig.from_dict({"data": "x", "epochs": 2, "low": 0, "high": 1})
     assert [type(value) for value in (config.optimizer.epochs, *config.scheme.given_options.values())] == [float] * 3
     assert type(config.replace(scheme="dynamic").scheme.make().bind(5).ratio(4, Key.root(0))) is float
+
+
+def test_numbers_as_scientists_pass_them() -> None:
+    given = {
+        "seed": np.int64(3), "lr": np.float32(0.25), "steps": 1e5, "batch_size": np.uint8(32), "precision": 32,
+        "betas": np.array([0.5, 0.75]), "exact": np.True_, "validation": np.float16(0.5), "resize": "1e1",
+        "low": np.float32(0.25), "high": np.float64(0.5), "data": Path("digits"), "hidden": np.int32(16),
+    }  # fmt: skip
+    plain = {
+        "seed": 3, "lr": 0.25, "steps": 100_000, "batch_size": 32, "precision": "32", "betas": (0.5, 0.75),
+        "exact": True, "validation": 0.5, "resize": 10, "low": 0.25, "high": 0.5, "data": "digits", "hidden": 16,
+    }  # fmt: skip
+    config = ImagesConfig.make(**given)
+    assert config == ImagesConfig.make(**plain) == ImagesConfig.make(data="digits").replace(**given)
+    assert {name: config[name] for name in plain} == plain and config["scheme"] == "r2mae"
+    saved = config.to_dict()
+    assert yaml.safe_load(yaml.safe_dump(saved)) == saved  # which NumPy's numbers are not
+    curriculum = {"scheme": "cl", "cl_iterations": np.int64(3), "cl_warmup": np.int64(5), "cl_grid": np.float32(0.25)}
+    scheme = ImagesConfig.make(data="x", **curriculum).scheme
+    assert scheme == ImagesConfig.make(data="x", scheme="cl", cl_iterations=3, cl_warmup=5, cl_grid=0.25).scheme
+    assert yaml.safe_load(yaml.safe_dump(scheme.to_dict())) == scheme.to_dict()
+    with pytest.raises(KeyError):
+        config["ratio"]  # which the scheme does not take
+
+
+@pytest.mark.parametrize("name", ["lr", "steps", "low", "high", "epochs", "seed"])
+@pytest.mark.parametrize("value", [True, np.True_, "1_0", "\uff11", " 1", "1 ", "1e", "0x1", [0.5], "", 1j])
+def test_what_is_no_number(name: str, value: object) -> None:
+    with pytest.raises(UserError, match=f"^{name} takes a (whole )?number, not"):
+        ImagesConfig.make(data="x", **{name: value})
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:

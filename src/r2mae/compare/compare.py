@@ -1,6 +1,6 @@
 """``compare``: run schemes × seeds, resume what was interrupted, and gather all finished runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,11 @@ def compare(
     base: RunConfig,
     domain: Domain,
     *,
-    schemes: Sequence[str],
+    schemes: Iterable[str],
     options: Mapping[str, Any] | None = None,
-    seeds: Sequence[int],
+    seeds: Iterable[int],
     out: Path,
-    ratios: Sequence[float] | None = None,
+    ratios: Iterable[float] | None = None,
     baselines: Sequence[str] = (),
     against: float | str | None = None,
     jobs: int | None = None,
@@ -62,7 +62,7 @@ def compare(
     against : float or str, optional
         A fixed ratio or a scheme of the comparison, with which the headline compares the others. The default is the
         best fixed ratio.
-    seeds : sequence of int
+    seeds : iterable of int
         A seed determines weights, data order, masks and (for sets without an official test part) the split.
     out : Path
         Folder of the comparison.

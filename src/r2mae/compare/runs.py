@@ -5,14 +5,14 @@ A variant is a scheme, or one fixed ratio of a scheme that has one.
 
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from r2mae.compare.comparison import BASELINE
 from r2mae.errors import UserError, nearest
-from r2mae.fields import short_repr
+from r2mae.fields import number_in, plain, short_repr
 from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme import SchemeSpec
@@ -64,7 +64,7 @@ def seeds_of(numbers: Sequence[int]) -> list[int]:
     return list(numbers)
 
 
-def runs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[SweepRun]:
+def runs_of(variants: Sequence[Variant], seeds: Iterable[int], out: Path) -> list[SweepRun]:
     """Return the runs, seed by seed, so that all variants have a finished seed early.
 
     Raises a :class:`UserError` if two variants would share a folder.
@@ -75,10 +75,10 @@ def runs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> lis
         if owners.setdefault(name, label) != label:
             both = f"{owners[name]!r} and {label!r}"
             raise UserError(f"the variants {both} would share the folder {name}: omit one of them")
+    each = [(variant, variant.config.replace(seed=seed)) for seed in seeds for variant in variants]
     return [
-        SweepRun(variant, seed, variant.config.replace(seed=seed), out / "runs" / names[variant.label] / f"seed-{seed}")
-        for seed in seeds
-        for variant in variants
+        SweepRun(variant, config.seed, config, out / "runs" / names[variant.label] / f"seed-{config.seed}")
+        for variant, config in each
     ]
 
 
@@ -105,9 +105,9 @@ def default_schemes(config: RunConfig) -> list[str]:
 
 def plan_variants(
     base: RunConfig,
-    schemes: Sequence[str],
+    schemes: Iterable[str],
     options: Mapping[str, Any] | None = None,
-    ratios: Sequence[float] | None = None,
+    ratios: Iterable[float] | None = None,
 ) -> list[Variant]:
     """Return the variants of a comparison.
 
@@ -115,13 +115,13 @@ def plan_variants(
     ----------
     base : RunConfig
         The fields that all variants share; its scheme is replaced.
-    schemes : sequence of str
+    schemes : iterable of str
         Registered names. "fixed" and every other scheme registered with ``per_ratio=True`` give one variant for each
         fixed ratio.
     options : mapping, optional
         Options of schemes by name, by default those that the scheme of `base` was given. Each variant has those that
         its scheme takes, and the domain's defaults for others.
-    ratios : sequence of float, optional
+    ratios : iterable of float, optional
         The fixed ratios. The default: low, the default ratio and high, or the ratios that the domain sets for the
         model.
 
@@ -130,6 +130,7 @@ def plan_variants(
     UserError
         For unknown or repeated schemes, impossible ratios, and options that no variant takes.
     """
+    schemes, ratios = list(map(plain, schemes)), None if ratios is None else list(map(plain, ratios))
     if not schemes:
         raise UserError("schemes is an empty list: name schemes, or omit the option")
     if ratios is not None and not ratios:
@@ -209,7 +210,7 @@ def against_label(word: float | str | None, variants: Sequence[Variant]) -> str 
     if word is None:
         return None
     try:
-        ratio = float(word)
+        ratio = number_in(word) if isinstance(word, str) else float(word)
     except ValueError:
         ratio = math.nan
     pretrained = [variant for variant in variants if not variant.baseline]

@@ -9,9 +9,17 @@ SINGULAR = 1e-12  # eigenvalues up to this fraction of the largest count as zero
 MAX_FEATURES_CHECKED = 5000  # up to which a matrix is checked to be definite at once, by a Cholesky factorisation
 
 
-def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+def numbers(values: ArrayLike, name: str) -> Float[np.ndarray, "*shape"]:
+    """Return numbers, such as a list, as an array, or raise a ValueError that names them."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of numbers, not {values!r:.60}") from None
+
+
+def check_spectrum(eigenvalues: ArrayLike) -> Float[np.ndarray, " d"]:
     """Return the eigenvalues, or raise a ValueError that says why they are not those of a covariance."""
-    values = np.asarray(eigenvalues, dtype=np.float64)
+    values = numbers(eigenvalues, "eigenvalues")
     if len(values) < 2:
         raise ValueError(f"eigenvalues must be at least 2 numbers, not {len(values)}")
     if not np.isfinite(values).all():

@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from r2mae.theory.checks import check_nonnegative
+from r2mae.theory.checks import check_nonnegative, numbers
 from r2mae.theory.models import unit
 from r2mae.theory.rows import check_rows
 
@@ -30,7 +31,7 @@ class ClosedRisk:
         return np.asarray(self.bias + self.variance)
 
 
-def isotropic_risk(ratio: Float[np.ndarray, " p"], gamma: float, kappa: float) -> ClosedRisk:
+def isotropic_risk(ratio: ArrayLike, gamma: float, kappa: float) -> ClosedRisk:
     """Return Theorem 1: Σ = I.
 
     Parameters
@@ -62,11 +63,11 @@ def isotropic_risk(ratio: Float[np.ndarray, " p"], gamma: float, kappa: float) -
 
 
 def spiked_risk(
-    v: Float[np.ndarray, " d"],
+    v: ArrayLike,
     delta: float,
-    beta: Float[np.ndarray, " d"],
+    beta: ArrayLike,
     n: int,
-    ratio: Float[np.ndarray, " p"],
+    ratio: ArrayLike,
     noise: float = 0.0,
     *,
     ridge: float = 0.0,
@@ -99,6 +100,7 @@ def spiked_risk(
     ValueError
         If an argument is out of range or lengths differ.
     """
+    v, beta = numbers(v, "v"), numbers(beta, "beta")
     if len(v) != len(beta):
         raise ValueError(f"beta must have the length of v, {len(v)}, not {len(beta)}")
     if not (np.isfinite(delta) and delta > 0):
@@ -113,7 +115,7 @@ def spiked_risk(
     return ClosedRisk(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
 
 
-def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float = 0.0) -> float:
+def fixed_point(eigenvalues: ArrayLike, rows: float, ridge: float = 0.0) -> float:
     """Return λ★ ≥ 0 of ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹ by a bracketed root finder.
 
     Parameters
@@ -130,6 +132,7 @@ def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float 
     ValueError
         If an argument is out of range.
     """
+    eigenvalues = numbers(eigenvalues, "eigenvalues")
     if not (np.isfinite(eigenvalues).all() and (eigenvalues > 0).all()):
         raise ValueError("eigenvalues must be finite and positive")
     if not (rows > 0 and ridge >= 0):
@@ -176,8 +179,8 @@ def _corollary(
     return bias, gain * (kappa + p + c * p * across)
 
 
-def _checked_ratio(ratio: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
-    p = np.asarray(ratio, dtype=np.float64)
+def _checked_ratio(ratio: ArrayLike) -> Float[np.ndarray, "*p"]:
+    p = numbers(ratio, "ratio")
     if not ((p > 0) & (p < 1)).all():
         raise ValueError("ratio must be above 0 and below 1")
     return p

@@ -1,19 +1,20 @@
 """The risk of one masked design: Lemma 1. At eigenvectors of Σ it is Theorem 3."""
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 
-from r2mae.theory.checks import SINGULAR
+from r2mae.theory.checks import SINGULAR, numbers
 from r2mae.theory.closed import ClosedRisk
 from r2mae.theory.covariance import CovarianceLike, as_covariance
 
 
 def conditional_risk(
     cov: CovarianceLike,
-    beta: Float[np.ndarray, " d"],
-    masked: Float[np.ndarray, "rows d"],
-    kept: Bool[np.ndarray, "rows d"],
+    beta: ArrayLike,
+    masked: ArrayLike,
+    kept: ArrayLike,
     noise: float,
 ) -> ClosedRisk:
     """Return E[‖b̂ − β‖²_Σ | X̃] of Lemma 1, for Gaussian rows.
@@ -34,7 +35,8 @@ def conditional_risk(
     ValueError
         If shapes do not match, a number is not finite, or a hidden entry is not zero.
     """
-    cov = as_covariance(cov)
+    cov, kept = as_covariance(cov), np.asarray(kept, dtype=bool)
+    beta, masked = numbers(beta, "beta"), numbers(masked, "masked")
     if len(beta) != cov.d or masked.shape[1] != cov.d:
         raise ValueError(f"beta and masked must have {cov.d} features, not {len(beta)} and {masked.shape[1]}")
     if masked.shape != kept.shape:

@@ -6,9 +6,10 @@ from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
-from r2mae.theory.checks import MAX_FEATURES_CHECKED, SINGULAR, check_matrix, check_spectrum, relative_rounding
+from r2mae.theory.checks import MAX_FEATURES_CHECKED, SINGULAR, check_matrix, check_spectrum, numbers, relative_rounding
 from r2mae.theory.resolvent import EigenResolvent, FactoredResolvent, LowRankResolvent, Resolvent, resolvent_of_matrix
 
 Columns: TypeAlias = Float[np.ndarray, "d *m"]
@@ -93,7 +94,7 @@ class Covariance(ABC):
         return min(int(quantile * self.d), self.d - 1)
 
 
-CovarianceLike: TypeAlias = Covariance | Float[np.ndarray, "_ _"]
+CovarianceLike: TypeAlias = Covariance | ArrayLike
 
 
 class Rotated(Covariance):
@@ -115,7 +116,7 @@ class Rotated(Covariance):
         If an eigenvalue is not finite, negative, or all are zero.
     """
 
-    def __init__(self, eigenvalues: Float[np.ndarray, " d"], seed: int = 0) -> None:
+    def __init__(self, eigenvalues: ArrayLike, seed: int = 0) -> None:
         values = np.sort(check_spectrum(eigenvalues))[::-1].copy()
         self._eigenvalues = values
         self._seed = seed
@@ -170,15 +171,16 @@ class LowRank(Covariance):
         If α is not positive, a value is not finite, or the lengths differ.
     """
 
-    def __init__(self, own: Float[np.ndarray, " d"], factor: Float[np.ndarray, "d2 q"] | None = None) -> None:
+    def __init__(self, own: ArrayLike, factor: ArrayLike | None = None) -> None:
+        own = numbers(own, "own")
         if not np.isfinite(own).all() or (own <= 0).any():
             raise ValueError("own must be finite and positive: it is the features' own variance")
-        factor = np.zeros((len(own), 0)) if factor is None else factor
+        factor = np.zeros((len(own), 0)) if factor is None else numbers(factor, "factor")
         if factor.shape[0] != len(own):
             raise ValueError(f"factor must have a row for each of {len(own)} features, not {factor.shape[0]} rows")
         if not np.isfinite(factor).all():
             raise ValueError("factor contains a number that is not finite")
-        self.own, self.factor = own.astype(np.float64), factor.astype(np.float64)
+        self.own, self.factor = own.copy(), factor.copy()
         self.diagonal = self.own + (self.factor**2).sum(axis=1)
 
     @property
@@ -282,7 +284,7 @@ class Dense(Covariance):
         If the matrix does not have these properties.
     """
 
-    def __init__(self, matrix: Float[np.ndarray, "_ _"]) -> None:
+    def __init__(self, matrix: ArrayLike) -> None:
         self._matrix = check_matrix(matrix)
         self.diagonal = np.diagonal(self._matrix).copy()
         self._rounding = relative_rounding(matrix)  # eigenvalues up to this fraction of the largest count as zero
@@ -375,13 +377,14 @@ def as_covariance(cov: CovarianceLike) -> Covariance:
     return cov if isinstance(cov, Covariance) else Dense(cov)
 
 
-def signal_columns(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.ndarray, "d m"]:
+def signal_columns(cov: Covariance, beta: ArrayLike) -> Float[np.ndarray, "d m"]:
     """Return one signal or several as columns, or raise a ValueError if they do not fit or are not finite."""
+    beta = numbers(beta, "beta")
     if beta.ndim not in (1, 2) or beta.shape[0] != cov.d:
         raise ValueError(f"beta must have length {cov.d}, the number of features, not shape {beta.shape}")
     if not np.isfinite(beta).all():
         raise ValueError("beta contains a number that is not finite")
-    return np.ascontiguousarray(beta.reshape(cov.d, -1), dtype=np.float64)
+    return np.ascontiguousarray(beta.reshape(cov.d, -1))
 
 
 def haar(d: int, columns: int, rng: np.random.Generator) -> Float[np.ndarray, "d columns"]:

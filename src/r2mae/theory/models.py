@@ -4,7 +4,9 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
+from r2mae.theory.checks import numbers
 from r2mae.theory.covariance import LowRank, Rotated, haar
 
 
@@ -13,7 +15,7 @@ def identity(d: int) -> LowRank:
     return LowRank(np.ones(_checked_size(d)))
 
 
-def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
+def spiked(delta: float, v: ArrayLike) -> LowRank:
     """Σ = I + δvvᵀ (Corollary 1, Figs. 1B–D and 3); v is scaled to length one.
 
     Parameters
@@ -30,7 +32,8 @@ def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
     """
     if not (np.isfinite(delta) and delta > 0):
         raise ValueError(f"delta must be a positive number, not {delta}")
-    return LowRank(np.ones(_checked_size(len(v))), np.sqrt(delta) * unit(v)[:, None])
+    direction = unit(v)
+    return LowRank(np.ones(_checked_size(len(direction))), np.sqrt(delta) * direction[:, None])
 
 
 def uniform_spectrum(d: int, seed: int = 0) -> Rotated:
@@ -98,18 +101,19 @@ def uniform_direction(d: int, seed: int = 0) -> Float[np.ndarray, " d"]:
     return unit(np.random.default_rng([seed, 2]).uniform(size=_checked_size(d)))
 
 
-def signal_at(v: Float[np.ndarray, " d"], cosine: float, seed: int = 0) -> Float[np.ndarray, " d"]:
+def signal_at(v: ArrayLike, cosine: float, seed: int = 0) -> Float[np.ndarray, " d"]:
     """Return the unit vector β = cos θ·v + sin θ·u, u ⊥ v from a uniformly drawn vector (Figs. 1B–D and 3)."""
     if not -1 <= cosine <= 1:
         raise ValueError(f"cosine must be between -1 and 1, not {cosine}")
     direction = unit(v)
-    drawn = np.random.default_rng([seed, 3]).uniform(size=len(v))
+    drawn = np.random.default_rng([seed, 3]).uniform(size=len(direction))
     across = unit(drawn - (drawn @ direction) * direction)
     return np.asarray(cosine * direction + np.sqrt(1 - cosine**2) * across)
 
 
-def unit(v: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+def unit(v: ArrayLike) -> Float[np.ndarray, " d"]:
     """Return v scaled to length one."""
+    v = numbers(v, "v")
     length = float(np.linalg.norm(v))
     if not np.isfinite(length) or length == 0:
         raise ValueError("v must be finite and not zero: it is a direction")

@@ -12,6 +12,7 @@ from typing import cast
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 from scipy.interpolate import PchipInterpolator
 
 from r2mae.theory.assumptions import warn_interpolation, warn_localised_or_dominant
@@ -91,7 +92,7 @@ class Risk:
 
 def risk(
     cov: CovarianceLike,
-    beta: Float[np.ndarray, "d *m"],
+    beta: ArrayLike,
     n: int,
     ratio: Ratios,
     noise: float = 0.0,
@@ -155,7 +156,9 @@ def risk(
     if masks < np.inf:  # then nothing is averaged over masks any more: the estimator is a ridge
         warn_localised_or_dominant(cov, columns, 2)
     length = (columns**2).sum(axis=0)
-    return _risk_curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep, masks, inputs)
+    return _risk_curve(
+        cov, Signals(cov, columns), length, np.ndim(beta) == 2, n, ratio, noise, ridge, keep, masks, inputs
+    )
 
 
 def direction_risk(

@@ -97,7 +97,7 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio", masks: flo
 def nodes_of(ratio: float | RatioLike, name: str = "ratio") -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Return the quadrature of a ratio, or raise a ValueError that says why it is invalid."""
     if isinstance(ratio, RatioLike):
-        p, weight = ratio.nodes()
+        p, weight = map(np.asarray, ratio.nodes())
         if len(p) != len(weight) or not len(p):
             raise ValueError(f"{name}: nodes() must return as many weights as ratios, not {len(weight)} for {len(p)}")
         if (weight < 0).any() or not np.isclose(weight.sum(), 1.0):

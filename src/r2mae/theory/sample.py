@@ -3,13 +3,14 @@
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from numpy.typing import ArrayLike
 
+from r2mae.theory.checks import numbers
 from r2mae.theory.covariance import Dense
 
 
 def from_data(
-    x: Float[np.ndarray, "n d"], estimator: Literal["ledoit-wolf", "plain"] = "ledoit-wolf", *, scale: bool = False
+    x: ArrayLike, estimator: Literal["ledoit-wolf", "plain"] = "ledoit-wolf", *, scale: bool = False
 ) -> Dense:
     """Return the covariance of centred data.
 
@@ -27,12 +28,13 @@ def from_data(
     ValueError
         If a number is not finite, there are fewer than two rows, or a feature never varies.
     """
+    x = numbers(x, "x")
     if x.shape[0] < 2:
         raise ValueError(f"x must have at least 2 rows, not {x.shape[0]}")
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
         raise ValueError(f"x contains a number that is not finite, at row {row}, column {column}")
-    centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
+    centred = x - x.mean(axis=0)
     deviation = centred.std(axis=0)
     constant = np.ptp(x, axis=0) == 0  # exact; the computed deviation of a constant may not be zero
     if constant.any():

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
 from r2mae.theory.checks import check_nonnegative
@@ -115,7 +116,7 @@ class _Protocol:
 
 def simulate(
     cov: CovarianceLike,
-    beta: Float[np.ndarray, "p *m"],
+    beta: ArrayLike,
     n: int,
     ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"],
     *,
@@ -200,7 +201,7 @@ def simulate(
         with ThreadPoolExecutor(jobs) as pool:  # an error or interrupt cancels repetitions that have not started
             results = list(pool.map(once, range(repetitions)))
     risks, magnitudes, kept = (np.stack(part) for part in zip(*results, strict=True))
-    if beta.ndim == 1:
+    if np.ndim(beta) == 1:
         risks, magnitudes, null = risks[..., 0], magnitudes[..., 0], null[0]
     return Simulation(risks, magnitudes, np.asarray(null), kept)
 

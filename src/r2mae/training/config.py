@@ -25,6 +25,7 @@ from r2mae.fields import (
     Range,
     Size,
     check_fields,
+    plain,
     read_fields,
     short_repr,
 )
@@ -342,10 +343,14 @@ class RunConfig:
             raise UserError(f"{name} and compile do not go together: omit one")
 
     def __getitem__(self, name: str) -> Any:
-        """Return a field by its short name, such as `lr`."""
+        """Return a field or an option of the scheme by its short name, such as `lr` or `low`."""
         known = fields_of(type(self))
-        group, field = ("model", name) if name in type(self.model).own_fields() and name not in known else known[name]
-        return getattr(getattr(self, group) if group else self, field)
+        if name in known:
+            group, field = known[name]
+            return getattr(getattr(self, group) if group else self, field)
+        if name in type(self.model).own_fields():
+            return getattr(self.model, name)
+        return self.flat()[name]
 
     @property
     def key(self) -> "Key":
@@ -561,7 +566,7 @@ class RunConfig:
         flat = [_each_once(_flat_values(cls, layer.values)) for layer in layers]
         model: Any = cls.model.name
         for layer in flat:
-            model = layer.get("model", model)
+            model = plain(layer.get("model", model))
             if not isinstance(model, str):
                 raise UserError(f"model takes a name, not {short_repr(model)}")
         values: dict[str, Any] = {}
@@ -705,9 +710,9 @@ def first_of(values: Mapping[str, Any]) -> dict[str, str | None]:
     """Return domain, data, preset and model of the values of one source, whatever their form; others than text fail."""
     found: dict[str, str | None] = {}
     for name, field in _FIRST.items():
-        value = values.get(name, values.get(f"{name}.{field}"))
+        value = plain(values.get(name, values.get(f"{name}.{field}")))
         if field and isinstance(value, Mapping):
-            value = value.get(field)
+            value = plain(value.get(field))
         if not isinstance(value, str | None):
             raise UserError(f"{name} takes {'a name' if name == 'model' else 'text'}, not {short_repr(value)}")
         found[name] = value
