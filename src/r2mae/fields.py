@@ -366,6 +366,7 @@ def _ranges(kind: Any) -> Iterator[Range]:
 
 def short_repr(value: Any) -> str:
     """Return a value as short text for an error, even an integer of thousands of digits, which ``str`` refuses."""
+    value = plain(value)
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a number of more than 30 digits"
     try:

@@ -22,13 +22,13 @@ def test_runs_are_seed_by_seed_in_folders_of_their_own() -> None:
     ]
 
 
-def test_ratios_and_seeds_of_numpy() -> None:
+def test_ratios_and_seeds_of_numpy(unchecked: None) -> None:
     rows = plan_variants(BASE, np.array(["fixed", "r2mae"]), None, np.array([0.25, 0.5], dtype=np.float32))
     assert [row.label for row in rows] == ["fixed 0.25", "fixed 0.50", "r2mae"]
     runs, plain = (runs_of(rows, seeds, Path("out")) for seeds in (np.arange(2), [0, 1]))
     assert runs == plain and all(type(run.seed) is int for run in runs)
     with pytest.raises(UserError, match=r"seed takes a whole number, not 0\.5"):
-        runs_of(rows, [0.5], Path("out"))
+        runs_of(rows, np.array([0.5]), Path("out"))
     with pytest.raises(UserError, match="--against '1_0' is not one"):
         against_label("1_0", rows)
 

@@ -369,8 +369,8 @@ def test_lists_and_whole_numbers_are_arrays() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert np.array_equal(risk(cov, beta, 40, ratios).risk, risk(*arrays[:2], 40, arrays[2]).risk)
-        assert risk(cov, [beta, beta, beta], np.int64(40), np.float32(0.5)).risk.shape == (3,)
-    made = simulate(cov, beta, 40, ratios, repetitions=np.int64(2), seed=np.int64(3))
+        assert risk(cov, [[1, 0], [0, 1], [2, 1]], 40, 0.5).risk.shape == (2,)
+    made = simulate(cov, beta, 40, ratios, repetitions=2, seed=3)
     assert np.array_equal(made.risks, simulate(*arrays[:2], 40, arrays[2], repetitions=2, seed=3).risks)
     assert np.array_equal(spiked(1.0, beta).factor, spiked(1.0, arrays[1]).factor)
     assert spiked_risk([1, 1, 0], 1, beta, 40, ratios).bias.shape == isotropic_risk(ratios, 2, 1).bias.shape == (2,)

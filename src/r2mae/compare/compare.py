@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 from rich.console import Console
 
@@ -35,9 +35,9 @@ def compare(
     *,
     schemes: Iterable[str],
     options: Mapping[str, Any] | None = None,
-    seeds: Iterable[int],
+    seeds: Iterable[SupportsIndex],
     out: Path,
-    ratios: Iterable[float] | None = None,
+    ratios: Iterable[SupportsFloat] | None = None,
     baselines: Sequence[str] = (),
     against: float | str | None = None,
     jobs: int | None = None,

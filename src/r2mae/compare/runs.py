@@ -8,7 +8,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 from r2mae.compare.comparison import BASELINE
 from r2mae.errors import UserError, nearest
@@ -64,7 +64,7 @@ def seeds_of(numbers: Sequence[int]) -> list[int]:
     return list(numbers)
 
 
-def runs_of(variants: Sequence[Variant], seeds: Iterable[int], out: Path) -> list[SweepRun]:
+def runs_of(variants: Sequence[Variant], seeds: Iterable[SupportsIndex], out: Path) -> list[SweepRun]:
     """Return the runs, seed by seed, so that all variants have a finished seed early.
 
     Raises a :class:`UserError` if two variants would share a folder.
@@ -107,7 +107,7 @@ def plan_variants(
     base: RunConfig,
     schemes: Iterable[str],
     options: Mapping[str, Any] | None = None,
-    ratios: Iterable[float] | None = None,
+    ratios: Iterable[SupportsFloat] | None = None,
 ) -> list[Variant]:
     """Return the variants of a comparison.
 

@@ -6,6 +6,7 @@ takes seconds, so it needs no checkpoints.
 
 import math
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 import torch
@@ -84,7 +85,7 @@ def fit_head(
     x = as_features(features, features.device if isinstance(features, Tensor) else torch.device("cpu"))
     y = torch.as_tensor(labels, device=x.device).long()
     check_features(x, y, "linear probe")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(index(seed))
     classes, width = int(y.max()) + 1, x.shape[1]
     bound = width**-0.5
     weight, bias = (

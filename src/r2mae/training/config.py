@@ -451,7 +451,8 @@ class RunConfig:
     @classmethod
     def layers_of_set(cls, data: str | None) -> list[Layer]:
         """Return the layer with the defaults of a named set, if it has any."""
-        return [Layer(cls.set_defaults[data], f"the set {data}")] if data in cls.set_defaults else []
+        values = cls.set_defaults.get(data or "")
+        return [] if values is None else [Layer(values, f"the set {data}")]
 
     @classmethod
     def layers_of(cls, values: Mapping[str, Any], source: str = "") -> list[Layer]:
