@@ -130,21 +130,22 @@ def plan_variants(
     UserError
         For unknown or repeated schemes, impossible ratios, and options that no variant takes.
     """
-    schemes, ratios = list(map(plain, schemes)), None if ratios is None else list(map(plain, ratios))
+    schemes = list(map(plain, schemes))
+    chosen: list[float] | None = None if ratios is None else list(map(plain, ratios))
     if not schemes:
         raise UserError("schemes is an empty list: name schemes, or omit the option")
-    if ratios is not None and not ratios:
+    if chosen is not None and not chosen:
         raise UserError("ratios is an empty list: name ratios, or omit the option")
     if len(set(schemes)) < len(schemes):
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
-    if ratios is not None and not any(scheme_kind(name).per_ratio for name in schemes):
+    if chosen is not None and not any(scheme_kind(name).per_ratio for name in schemes):
         raise UserError(f"ratios are for the scheme {' or '.join(map(repr, per_ratio_schemes()))}: add it to --schemes")
     given = base.scheme.given_options if options is None else options
     given = {name: value for name, value in given.items() if value is not None}
-    taken = {option for name in schemes for option in _options_of_variants(name, ratios)}
+    taken = {option for name in schemes for option in _options_of_variants(name, chosen)}
     for option in given:
         if option not in taken:
-            if ratios and option in _RATIO_OPTIONS:
+            if chosen and option in _RATIO_OPTIONS:
                 raise UserError(f"--ratios sets the fixed ratios, so --{option} has no effect: omit it")
             raise UserError(option_not_taken(option, schemes))
     variants = []
@@ -153,7 +154,7 @@ def plan_variants(
         own = {option: value for option, value in given.items() if option in kind.options}
         each = [own]
         if kind.per_ratio:
-            each = [{**own, "ratio": ratio} for ratio in sorted({*(ratios or _fixed_ratios(base, given))})]
+            each = [{**own, "ratio": ratio} for ratio in sorted({*(chosen or _fixed_ratios(base, given))})]
         variants += [variant_of(_with_scheme(base, name, one)) for one in each]
     return variants
 
