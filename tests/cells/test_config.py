@@ -60,7 +60,7 @@ def test_a_run_is_repeated_from_its_file(
 def test_a_folder_keeps_its_own_timing(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     mine = CellsConfig.make(data="x", preset="sea-ad", scheme="dynamic", timing="sea-ad")
-    other = CellsConfig.make(data="x", preset="sea-ad", scheme="dynamic")
+    other = CellsConfig.make(data="x", preset="sea-ad", scheme="dynamic", timing="hlca")
     (tmp_path / "run").mkdir()
     folder.claim(mine, "print")
     folder.check_config(mine)

@@ -14,7 +14,7 @@ from r2mae.catalogue import fetch
 from r2mae.cells.batches import load_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.sets import SET_DEFAULTS, SETS
+from r2mae.cells.sets import HLCA_DYNAMIC_END, SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import LinearDecay
@@ -71,11 +71,11 @@ def test_curricula_of_sea_ad_keep_the_papers_steps(options: dict[str, Any]) -> N
     assert moments == pytest.approx([1, 0, -1])
 
 
-def test_schedule_of_other_runs_falls_to_the_last_step() -> None:
+def test_schedule_of_other_runs_is_that_of_hlca() -> None:
     for options in ({}, {"preset": "hlca", **DOMAIN.presets["hlca"]}, SET_DEFAULTS["hlca"], SET_DEFAULTS["csle"]):
         config = CellsConfig.make(data="x", scheme="dynamic", **options)
         assert config.scheme_defaults == DOMAIN.config.ratios
-        assert config.scheme.make().ratio == LinearDecay(0.5, 0.1)
+        assert config.scheme.make().ratio == LinearDecay(0.5, 0.1, end=HLCA_DYNAMIC_END)
 
 
 @pytest.mark.slow
