@@ -80,8 +80,8 @@ def test_it_is_of_the_data_folder_or_of_the_hub(
 
 
 def test_runs_of_either_vocabulary_are_told_apart(shared_data: Path, corpus: Path) -> None:
-    base = {"data": str(corpus), "preset": "roberta-medium", "tokenizer": None}
-    assert DOMAIN.fingerprint(TextConfig.make(**{**base, "tokenizer": ROBERTA})) != DOMAIN.fingerprint(
-        TextConfig.make(**base)
+    own, roberta = (
+        TextConfig.make(data=str(corpus), preset="roberta-medium", tokenizer=tokenizer) for tokenizer in (None, ROBERTA)
     )
-    assert DOMAIN.fingerprint(TextConfig.make(**base)) == DOMAIN.fingerprint(TextConfig.make(data=str(corpus)))
+    assert DOMAIN.fingerprint(roberta) != DOMAIN.fingerprint(own)
+    assert DOMAIN.fingerprint(own) == DOMAIN.fingerprint(TextConfig.make(data=str(corpus)))
