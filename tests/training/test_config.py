@@ -116,8 +116,8 @@ def test_numbers_as_scientists_pass_them() -> None:
     assert {name: config[name] for name in plain} == plain and config["scheme"] == "r2mae"
     saved = config.to_dict()
     assert yaml.safe_load(yaml.safe_dump(saved)) == saved  # which NumPy's numbers are not
-    curriculum = {"scheme": "cl", "cl_iterations": np.int64(3), "cl_warmup": np.float32(0.5), "cl_grid": np.float32(0.25)}
-    scheme = ImagesConfig.make(data="x", **curriculum).scheme
+    curriculum = {"cl_iterations": np.int64(3), "cl_warmup": np.float32(0.5), "cl_grid": np.float32(0.25)}
+    scheme = ImagesConfig.make(data="x", scheme="cl", **curriculum).scheme
     assert scheme == ImagesConfig.make(data="x", scheme="cl", cl_iterations=3, cl_warmup=0.5, cl_grid=0.25).scheme
     assert yaml.safe_load(yaml.safe_dump(scheme.to_dict())) == scheme.to_dict()
     with pytest.raises(KeyError):
