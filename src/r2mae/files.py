@@ -3,6 +3,7 @@
 :func:`read_confined` reads files of folders that may come from strangers.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,6 +92,18 @@ def read_confined(path: Path, most: int = 1 << 26, folder: Path | None = None) -
     if len(content) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return content
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file; one that has not changed is read once."""
+    status = path.stat()
+    return _sha256(path.resolve(), status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _sha256(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def check_output_is_not_source(output: str | Path, source: str | Path) -> None:

@@ -4,6 +4,7 @@ import math
 import os
 import time
 import warnings
+import zlib
 from collections.abc import Mapping
 from errno import ENOSPC
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write
+from r2mae.files import atomic_write, confined_file
 from r2mae.progress import Reporter, RunProgress
 from r2mae.training.distributed import all_finite, as_divided, gathered, highest, whole
 from r2mae.training.folder import RunFolder
@@ -26,6 +27,7 @@ from r2mae.training.task import Data
 from r2mae.training.validation import masked_losses
 
 STEP, SECONDS, BEST, WAITED = "r2mae_step", "r2mae_seconds", "r2mae_best", "r2mae_waited"
+_CHECKSUM = "r2mae_crc32"
 _FIELD_TYPES = {STEP: int, SECONDS: float, BEST: float, WAITED: int, "state_dict": dict, "optimizer": dict}
 _WRITER_MESSAGES = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
 FLUSH_EVERY = 50
@@ -34,7 +36,8 @@ _DIVERGED_HINT = "the last checkpoint is from before it; lower --lr, or set --cl
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write to a temporary file next to `path`, flush it to the disk, then rename it."""
+    """Write to a temporary file next to `path`, with a checksum, flush it to the disk, then rename it."""
+    content = {**content, _CHECKSUM: checksum(content)}
     with atomic_write(path, "wb") as file:
         try:
             torch.save(content, file)
@@ -46,6 +49,20 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
             raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
 
 
+def checksum(content: Any, start: int = 0) -> int:
+    """Return the CRC-32 of tensors and plain values in mappings and sequences, in their order, continued from `start`.
+
+    A file of torch has checksums of its own, which torch does not compare.
+    """
+    if isinstance(content, Tensor):
+        return zlib.crc32(content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy(), start)
+    if isinstance(content, Mapping | list | tuple):
+        for part in content.items() if isinstance(content, Mapping) else content:
+            start = checksum(part, start)
+        return start
+    return zlib.crc32(repr(content).encode(), start)
+
+
 def read_checkpoint(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint onto the CPU without unpickling anything but tensors and plain types.
 
@@ -54,12 +71,11 @@ def read_checkpoint(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     Raises
     ------
     UserError
-        If the file is truncated, is no checkpoint, or would run code when read.
+        If the file is truncated, changed, no checkpoint, or would run code when read.
     """
     try:
         with warnings.catch_warnings():
-            if not path.is_file():
-                raise ValueError("a pipe may never end")
+            confined_file(path, path.parents[1])
             warnings.simplefilter("ignore")  # torch's warnings about pickles; the error below suffices
             checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch raises many types of errors for a broken archive
@@ -75,6 +91,11 @@ def read_checkpoint(path: Path, *, mapped: bool = False) -> dict[str, Any]:
         or checkpoint[STEP] < 0
     ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
+    if checkpoint.pop(_CHECKSUM, None) not in (None, checksum(checkpoint)):
+        raise UserError(
+            f"{path} has changed since it was written (its checksum differs); delete it to start this run again from "
+            "step 0"
+        )
     return checkpoint
 
 

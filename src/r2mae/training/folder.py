@@ -28,7 +28,7 @@ import yaml
 
 from r2mae.environment import CONTINUED, environment
 from r2mae.errors import UserError, brief
-from r2mae.files import UNFINISHED, atomic_write, jsonable, read_confined, write_json
+from r2mae.files import UNFINISHED, atomic_write, confined_file, jsonable, read_confined, sha256, write_json
 from r2mae.training.config import RunConfig
 
 FORMAT = 1  # of model.json
@@ -46,6 +46,7 @@ class Description:
     steps: int
     seconds: float
     architecture: Mapping[str, Any]
+    sha256: Mapping[str, Any]  # of the files with weights, by name; empty for runs of earlier versions
 
 
 class RunFolder:
@@ -79,9 +80,9 @@ class RunFolder:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """The contents of ``results.json``; None if it is missing or damaged: the run is then measured again.
+        """The contents of ``results.json``; None if it is missing or damaged, or was measured on other weights.
 
-        Scores (by name) and times are finite or None.
+        The run is then measured again. Scores (by name) and times are finite or None.
         """
         try:
             values = read_json(self.results_file)
@@ -91,7 +92,25 @@ class RunFolder:
         if not isinstance(scores, dict):
             return None
         times = [values.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds")]
-        return values if all(one is None or _is_finite(one) for one in (*scores.values(), *times)) else None
+        if not all(one is None or _is_finite(one) for one in (*scores.values(), *times)):
+            return None
+        return values if not self.trained or self.holds(values, self.weights, self.statistics) else None
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of the files that results belong to, by name: weights, statistics, scores of single test items."""
+        return {file.name: sha256(file) for file in (self.weights, self.statistics, self.items_file) if file.is_file()}
+
+    @staticmethod
+    def holds(record: Mapping[str, Any], *files: Path) -> bool:
+        """Return whether files have the SHA-256 in a record of this version; those that are missing are not compared."""
+        known = record.get("sha256")
+        try:
+            return known is None or all(
+                known.get(file.name) == sha256(confined_file(file)) for file in files if file.exists()
+            )
+        except (OSError, ValueError, AttributeError):
+            return False
 
     @property
     def description(self) -> Description:
@@ -105,10 +124,17 @@ class RunFolder:
             )
         domain, architecture = values.get("domain"), values.get("architecture", {})
         steps, seconds = values.get("steps", 0), values.get("seconds", 0.0)
+        digests = values.get("sha256", {})
         counted = type(steps) is int and _is_finite(steps) and _is_finite(seconds) and min(steps, seconds) >= 0
-        if not (known is not None and counted and isinstance(domain, str) and isinstance(architecture, dict)):
+        if not (
+            known is not None
+            and counted
+            and isinstance(domain, str)
+            and isinstance(architecture, dict)
+            and isinstance(digests, dict)
+        ):
             raise UserError(f"{self.model_file} does not describe a model: {hint_for(self.model_file)}")
-        return Description(domain, steps, seconds, architecture)
+        return Description(domain, steps, seconds, architecture, digests)
 
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return the results, or None if they were measured with other settings than those of `config`."""

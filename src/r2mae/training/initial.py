@@ -1,6 +1,5 @@
 """Initial weights of a run from a file: ``data.json`` records the file, which must not change."""
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.files import write_json
+from r2mae.files import sha256, write_json
 from r2mae.training.folder import RunFolder, read_json
 
 INIT = "init"
@@ -40,7 +39,7 @@ class Origin:
         """Log the origin, and write it into ``data.json`` of a run folder, with the SHA-256 of each file."""
         message = "; ".join((f"the model begins with {self.path} ({self.layout})", *self.notes))
         logging.getLogger("r2mae").warning("%s", message)
-        files = [{"path": str(file), "sha256": _sha256(file)} for file in self.files]
+        files = [{"path": str(file), "sha256": sha256(file)} for file in self.files]
         record = {"path": str(self.path), "layout": self.layout, "files": files, "notes": list(self.notes)}
         write_json(folder.data_file, {**read_json(folder.data_file), INIT: record})
 
@@ -56,10 +55,5 @@ def check_initial_weights_unchanged(folder: RunFolder) -> None:
     files = read_initial_weights(folder).get("files")
     for known in files if isinstance(files, list) else ():
         file = Path(str(known.get("path")))
-        if file.is_file() and _sha256(file) != known.get("sha256"):
+        if file.is_file() and sha256(file) != known.get("sha256"):
             raise UserError(f"{file} has changed since {folder.path} was begun: choose another --out, or put it back")
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -104,7 +104,9 @@ def supported(domain: Trainable, **arguments: Any) -> dict[str, Any]:
 def write_results(
     folder: RunFolder, config: RunConfig, items: ItemRecorder, results: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write ``results.json``, with how was measured, and the recorded scores of single test items; return its content.
+    """Write ``results.json`` and the recorded scores of single test items; return the content of the first.
+
+    It has the settings of the measurement, and the SHA-256 of the files that the scores belong to.
 
     A trained run records in its configuration how it was measured.
     """
@@ -115,6 +117,7 @@ def write_results(
             folder.items_file.unlink(missing_ok=True)
         else:
             found.write(folder.items_file, written["measured"])
+        written["sha256"] = folder.files
         write_json(folder.results_file, written)  # last: without it, the items are ignored
         if folder.trained:
             folder.record_measurement(config)
@@ -123,5 +126,8 @@ def write_results(
 
 def items_of(folder: RunFolder) -> ItemScores | None:
     """Return the scores of single test items of a finished run; None if its results have none."""
-    measured = (folder.results or {}).get("measured", {})
-    return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
+    results = folder.results or {}
+    measured = results.get("measured", {})
+    if not isinstance(measured, dict) or not folder.holds(results, folder.items_file):
+        return None
+    return ItemScores.read(folder.items_file, measured)

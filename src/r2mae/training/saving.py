@@ -1,5 +1,6 @@
 """Save and load finished models: ``model.safetensors`` and ``model.json``; nothing is unpickled."""
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 import r2mae
 from r2mae.errors import UserError, brief
-from r2mae.files import atomic_write, write_json
+from r2mae.files import atomic_write, confined_file, sha256, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FORMAT, RunFolder, hint_for
 from r2mae.training.run import model_bytes, torch_device
@@ -47,8 +48,9 @@ def save_model(
         for name, text in side_files(architecture).items():
             with atomic_write(folder.path / name, "wb") as file:
                 file.write(text.encode())
-    content = {"format": FORMAT, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)}
-    write_json(folder.model_file, content)
+    digests = {file.name: sha256(file) for file in (folder.weights, *[folder.statistics] * bool(statistics))}
+    content = {"format": FORMAT, "r2mae": r2mae.__version__, **description, "sha256": digests}
+    write_json(folder.model_file, {**content, "architecture": dict(architecture)})
 
 
 def save_weights(path: Path, weights: nn.Module | Mapping[str, Tensor]) -> None:
@@ -75,15 +77,21 @@ def build_from_description(
         raise UserError(f"{file} describes no model that can be built ({brief(error)}): {hint_for(file)}") from None
 
 
-def load_weights(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
+def load_weights(path: Path, put: Callable[[dict[str, Tensor]], Any], digest: str | None = None) -> None:
     """Read tensors and put them into a model, as by its `load_state_dict`; a damaged or foreign file is refused.
 
-    So are non-finite tensors, which would silently make every result NaN.
+    So are a file with another SHA-256 than `digest`, and values that would silently make every result NaN.
     """
     try:
-        found = load_bytes(path.read_bytes())
-        if bad := next((name for name, values in found.items() if not values.isfinite().all()), None):
-            raise ValueError(f"{bad} is not finite")
+        content = confined_file(path).read_bytes()
+        if digest not in (None, hashlib.sha256(content).hexdigest()):
+            raise ValueError("it is not the file that the run wrote")
+        found = load_bytes(content)
+        for name, values in found.items():
+            if not values.isfinite().all():
+                raise ValueError(f"{name} is not finite")
+            if name.endswith("running_var") and (values < 0).any():
+                raise ValueError(f"{name} is negative")
         put(found)
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged or belongs to another model ({brief(error)}): {hint_for(path)}") from None
@@ -145,10 +153,11 @@ def load_model(
             f"{hint_for(folder.model_file)}"
         )
     task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
-    load_weights(folder.weights, model.load_state_dict)
+    load_weights(folder.weights, model.load_state_dict, described.sha256.get(folder.weights.name))
     if unmasked and batch_norms(model) and config.re_estimates_statistics:
         if folder.statistics.is_file():
-            load_weights(folder.statistics, partial(set_statistics, model))
+            digest = described.sha256.get(folder.statistics.name)
+            load_weights(folder.statistics, partial(set_statistics, model), digest)
         else:
             logging.getLogger("r2mae").warning(
                 "%s has no batch statistics of unmasked inputs (was statistics.safetensors not copied?): the "
