@@ -4,6 +4,8 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -104,6 +106,39 @@ def has_fast_bf16(device: "torch.device") -> bool:
     # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
     checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return known and any(check() for check in checks)
+
+
+@contextmanager
+def standard_session() -> Iterator[None]:
+    """Within the block, or a function that it decorates, torch and NumPy compute as in a session that has set nothing.
+
+    Numbers then depend on the configuration alone. What the caller has set is restored: default type and device,
+    gradients, inference mode, autocast, deterministic algorithms, precision of products, NumPy's errors.
+    """
+    torch: Any = sys.modules.get("torch")  # otherwise nothing is set
+    with ExitStack() as stack:
+        if "numpy" in sys.modules:
+            stack.enter_context(
+                sys.modules["numpy"].errstate(divide="warn", over="warn", under="ignore", invalid="warn")
+            )
+        if torch is not None:
+            dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+            strict = torch.are_deterministic_algorithms_enabled()
+            warns = torch.is_deterministic_algorithms_warn_only_enabled()
+            stack.callback(torch.set_default_dtype, dtype)
+            stack.callback(torch.set_float32_matmul_precision, precision)
+            stack.callback(torch.use_deterministic_algorithms, strict, warn_only=warns)
+            torch.set_default_dtype(torch.float32)
+            torch.set_float32_matmul_precision("highest")
+            torch.use_deterministic_algorithms(False)
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+            if torch.get_default_device().type != "cpu":
+                stack.enter_context(torch.device("cpu"))
+            for kind in ("cpu", "cuda", "mps"):
+                if torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def sum_dtype(device: "torch.device | str") -> "torch.dtype":

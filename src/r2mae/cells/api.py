@@ -16,6 +16,7 @@ from r2mae.cells.config import LEAST_STEPS, CellsConfig, CellsDataConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.table import IN_MEMORY, CellTable, align_batches, load_cells, log_notes
 from r2mae.cells.trained import InMemoryDomain, QueryDomain, TrainedModel, load_trained, save_trained
+from r2mae.environment import standard_session
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation
 from r2mae.progress import ProgressBar
@@ -119,6 +120,7 @@ class MaskedAutoencoder:
         """Loss, ratio and validation loss by step, once trained."""
         return None if self._trained is None else self._trained.history
 
+    @standard_session()
     def train(
         self,
         max_epochs: float | None = None,
@@ -195,6 +197,7 @@ class MaskedAutoencoder:
         self._trained = trained if self._query is None else self._query.completed(trained)
         self._config = config
 
+    @standard_session()
     def get_latent_representation(
         self, adata: "AnnData | None" = None, *, batch_size: int = 2048, transform_batch: str | None = None
     ) -> Float32[np.ndarray, "cells latent"]:
@@ -213,6 +216,7 @@ class MaskedAutoencoder:
         trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
         return embed_rows(trained.task, trained.model, table, size=batch_size)
 
+    @standard_session()
     def get_normalized_expression(
         self,
         adata: "AnnData | None" = None,
@@ -262,6 +266,7 @@ class MaskedAutoencoder:
             masks = [order.take(range(first, first + size), mode="wrap") for first in range(0, len(order), size)]
         return self._expected(table, names, library_size, transform_batch, batch_size, masks)
 
+    @standard_session()
     def impute(
         self,
         genes: str | Iterable[str],

@@ -8,6 +8,7 @@ from typing import Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run, get_domain
+from r2mae.environment import standard_session
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.masking.schemes import scheme_kind
@@ -61,6 +62,7 @@ def check_scheme(name: str) -> None:
         ) from None
 
 
+@standard_session()
 def measure_baseline(config: RunConfig, domain: Domain, name: str, data: Data, out: Path, fingerprint: str) -> None:
     """Measure a baseline; write its scores and the data's fingerprint to ``results.json`` in `out`."""
     began = time.perf_counter()
@@ -85,6 +87,7 @@ class EvaluationResult:
     measured: dict[str, Any]
 
 
+@standard_session()
 def evaluate(
     path: Path,
     *,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.options import CommandLine
+from r2mae.environment import standard_session
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
 
@@ -72,6 +73,13 @@ class Domain:
     """
     embed: "Callable[..., dict[str, np.ndarray]]"
     """``embed(config, task, model, source, **options)``: arrays of new data by name: `embedding`, and columns."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let what computes ignore what the caller's session has set (:func:`r2mae.environment.standard_session`)."""
+        super().__init_subclass__(**options)
+        for name in ("load", "build", "evaluate", "embed", "examples", "load_other_data", "score_baseline"):
+            if callable(function := vars(cls).get(name)):
+                setattr(cls, name, standard_session()(function))
 
     @property
     def presets(self) -> Mapping[str, Mapping[str, Any]]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from r2mae.domains.lookup import get_domain
+from r2mae.environment import standard_session
 from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
@@ -112,6 +113,7 @@ def score_command(run: str, variants: str, output: str, **options: Any) -> None:
             print(f"{count:,} {reason}: {REASONS[reason]}")
 
 
+@standard_session()
 def score_variants(
     run: str | Path,
     variants: str,

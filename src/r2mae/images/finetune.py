@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.options import Command, CommandLine, as_in_run
+from r2mae.environment import standard_session
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import argument
@@ -212,6 +213,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     return config
 
 
+@standard_session()
 def finetune(
     config: FinetuneConfig,
     out: str | Path,

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from r2mae.environment import standard_session
 from r2mae.errors import UserError, listed
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
@@ -90,6 +91,7 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
+    @standard_session()
     def fit(self, X: Any, y: Any = None) -> "Self":
         """Fit the imputer to a table.
 
@@ -124,6 +126,7 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._fit(self._standardised(x[seen.any(axis=1)]), Key.root(self._seed))
         return self
 
+    @standard_session()
     def transform(self, X: Any) -> Any:
         """Return the table with NaN filled in; observed entries stay as they are."""
         check_is_fitted(self)

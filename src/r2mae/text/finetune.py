@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils.rnn import pad_sequence
 
+from r2mae.environment import standard_session
 from r2mae.errors import UserError, reading
 from r2mae.files import read_confined, write_json
 from r2mae.masking.keys import Key
@@ -89,6 +90,7 @@ def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     return made
 
 
+@standard_session()
 def finetune(
     model: TokenModel,
     task: str,

@@ -98,12 +98,12 @@ class RunFolder:
 
     @property
     def files(self) -> dict[str, str]:
-        """The SHA-256 of the files that results belong to, by name: weights, statistics, scores of single test items."""
+        """The SHA-256 of the files that results belong to, by name: weights, statistics, scores of test items."""
         return {file.name: sha256(file) for file in (self.weights, self.statistics, self.items_file) if file.is_file()}
 
     @staticmethod
     def holds(record: Mapping[str, Any], *files: Path) -> bool:
-        """Return whether files have the SHA-256 in a record of this version; those that are missing are not compared."""
+        """Return whether files that exist have the SHA-256 of a record; one of an earlier version has none."""
         known = record.get("sha256")
         try:
             return known is None or all(

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
+from r2mae.environment import standard_session
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
@@ -63,6 +64,7 @@ class Fitted:
     seconds: float
 
 
+@standard_session()
 def fit(
     config: RunConfig, domain: Trainable, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None
 ) -> Fitted:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from r2mae.environment import standard_session
 from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.files import write_json
@@ -21,6 +22,7 @@ from r2mae.training.saving import load_model
 from r2mae.training.task import Data, Trainable
 
 
+@standard_session()
 def pretrain(
     config: RunConfig,
     domain: Trainable,

@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
 from torch import Tensor, nn
 
 import r2mae
+from r2mae.environment import standard_session
 from r2mae.errors import UserError, brief
 from r2mae.files import atomic_write, confined_file, sha256, write_json
 from r2mae.training.config import RunConfig
@@ -117,9 +119,12 @@ class LoadedRun:
 
     def embed(self, batch: Any) -> Tensor:
         """Return the representation of a batch in the domain's own form (for images: bytes, or numbers from 0 to 1)."""
-        return self.task.embed(self.model, batch)
+        gradients = torch.is_grad_enabled()
+        with standard_session(), torch.set_grad_enabled(gradients):
+            return self.task.embed(self.model, batch)
 
 
+@standard_session()
 def load_model(
     path: str | Path,
     domain: Trainable[_Config, _Task, _Model],
