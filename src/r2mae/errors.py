@@ -111,7 +111,9 @@ def reading(source: object, hint: str) -> Iterator[None]:
         raise
     except ModuleNotFoundError as error:
         raise UserError(f"{source} needs the library {error.name}: pip install {error.name}") from None
-    except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
+    except BaseException as error:  # of many kinds: of the system, the network, the libraries
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of libraries in Rust
+            raise
         raise UserError(f"{source} cannot be read ({brief(error)}): {hint}") from error
 
 

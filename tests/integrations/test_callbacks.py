@@ -1,12 +1,13 @@
 """Ratios that trainers of other libraries set on models that mask themselves."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from r2mae.errors import UserError
 from r2mae.integrations.ratios import StepRatio
@@ -100,6 +101,108 @@ def test_every_part_of_a_model_gets_the_ratio() -> None:
     assert [part.mask_ratio for part in model] == [0.3, 0.3]
     step.restore()
     assert [part.mask_ratio for part in model] == [0.75, 0.75]
+
+
+def test_a_wrapper_that_passes_attributes_on_gets_none_of_its_own() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Recorded()
+
+        def __getattr__(self, name: str) -> Any:
+            return super().__getattr__(name) if name == "inner" else getattr(self.inner, name)
+
+    model, step = Wrapper(), StepRatio(Fixed(0.3))
+    step.begin(model, 1)
+    step.set(0)
+    assert (model.inner.mask_ratio, "mask_ratio" in vars(model)) == (0.3, False)
+    step.begin(model, 1)  # after an interrupted training
+    assert model.mask_ratio == 0.75
+    compiled = torch.compile(Recorded())
+    step.begin(compiled, 1)
+    step.set(0)
+    assert compiled._orig_mod.mask_ratio == 0.3
+    step.restore()
+    assert compiled.mask_ratio == compiled._orig_mod.mask_ratio == 0.75
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """16 rows, and no length."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.rand(16, 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*(num_workers|does not have many workers|IterableDataset)")
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [
+        ({"max_epochs": 2}, False),
+        ({"max_time": "00:00:00:09"}, False),
+        ({"max_epochs": 2, "accumulate_grad_batches": 2}, False),
+        ({"max_steps": 5}, True),
+        ({"max_epochs": 2, "limit_train_batches": 3}, True),
+    ],
+)
+@pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
+def test_lightning_without_a_length_is_right_or_refused(
+    given: dict[str, Any], known: bool, error: type[BaseException] | None
+) -> None:
+    pytest.importorskip("lightning")
+    from lightning.pytorch import LightningModule, Trainer
+
+    from r2mae.integrations.lightning import MaskRatioCallback
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mask_ratio, self.layer, self.seen = 0.75, nn.Linear(2, 2), []
+
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+            self.seen.append(self.mask_ratio)
+            if error is not None and len(self.seen) == 2:
+                raise error
+            return self.layer(batch).mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    module = Module()
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    callback = MaskRatioCallback(LinearDecay(0.9, 0.3))
+    trainer = Trainer(callbacks=[callback], enable_model_summary=False, **quiet, **given)
+    loader = DataLoader(Stream(), batch_size=4)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        if not known:
+            with pytest.raises(UserError, match=r"LinearDecay needs .* unknown: give the Trainer max_steps="):
+                trainer.fit(module, loader)
+            assert not module.seen
+        elif error is None:
+            trainer.fit(module, loader)
+            steps = trainer.global_step
+            assert module.seen == pytest.approx([0.9 - 0.6 * step / (steps - 1) for step in range(steps)])
+        else:
+            with pytest.raises((RuntimeError, SystemExit)):
+                trainer.fit(module, loader)
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning ignores it after Ctrl-C
+    assert module.mask_ratio == 0.75
+
+
+def test_trainer_after_an_error_has_its_ratio_back_on_request(tmp_path: Path) -> None:
+    from r2mae.integrations.transformers import MaskRatioCallback
+
+    class Failing(Recorded):
+        def forward(self, pixel_values: torch.Tensor, labels: Any = None, return_loss: bool = True) -> dict[str, Any]:
+            raise RuntimeError("stop")
+
+    model, callback = Failing(), MaskRatioCallback(0.9)
+    with pytest.raises(RuntimeError, match="stop"):
+        fit(model, tmp_path, callback)
+    callback.restore()
+    assert model.mask_ratio == 0.75
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of Lightning's own code

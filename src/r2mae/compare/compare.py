@@ -25,6 +25,7 @@ from r2mae.compare.runs import against_label, baseline_variants, default_label, 
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
+from r2mae.spawned import end_if_started_by_script
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock
 
@@ -78,6 +79,7 @@ def compare(
     UserError
         If a run fails (the others are kept), or the folder belongs to other configurations.
     """
+    end_if_started_by_script()
     here = cluster is None
     check_sweep(base, here=here)
     runner = runner_of(cluster, jobs, base.machine.device, out)

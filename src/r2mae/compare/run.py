@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cores import cores
 from r2mae.errors import UserError
 from r2mae.registry import DOMAINS, JOBS
+from r2mae.spawned import GUARD, UNGUARDED
 
 if TYPE_CHECKING:  # what follows brings torch, which a server of processes loads at the same time as this process
     from r2mae.compare.progress_display import ProgressDisplay
@@ -296,6 +297,8 @@ def compute(request: Request, report: Callable[[int, int], None], cancelled: Cal
                     raise error
                 case ("died",):
                     process.join()
+                    if process.exitcode == UNGUARDED:
+                        raise UserError(GUARD)
                     raise DiedError(f"its process {_ending(process.exitcode)}")
     finally:
         pipe.close()  # if `report` failed, the process now saves its step and ends

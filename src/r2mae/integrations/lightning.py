@@ -8,10 +8,14 @@ from r2mae.integrations.ratios import RatioGiven, StepRatio
 
 
 class MaskRatioCallback(Callback):
-    """Set ``mask_ratio`` of a module for every optimiser step; validation and test have the module's own ratio.
+    """Set ``mask_ratio`` of a module for every optimiser step.
+
+    Validation and test have the module's own ratio, and so has the module after training, however that ends.
 
     Under accumulation all micro-batches of a step have the same ratio, and so have all processes. It is a function of
-    seed and ``global_step``, so that a resumed training continues with the same ratios.
+    seed and ``global_step``, so that a resumed training continues with the same ratios. A ratio with a schedule needs
+    the number of steps: the Trainer knows it from ``max_steps``, or from epochs and the length of the loader. With
+    manual optimisation ``max_steps`` is needed, since the Trainer does not know how often the module steps.
 
     Parameters
     ----------
@@ -31,16 +35,18 @@ class MaskRatioCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Find the ratio of the module."""
-        steps = trainer.estimated_stepping_batches
-        self.ratio.begin(pl_module, int(steps) if steps != float("inf") else trainer.max_steps)
+        counted = pl_module.automatic_optimization
+        steps = trainer.estimated_stepping_batches if counted else trainer.max_steps
+        hint = "give the Trainer max_steps=" + ", or max_epochs= and limit_train_batches= (a number)" * counted
+        self.ratio.begin(pl_module, steps, hint)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Set the ratio of the step to which the batch belongs."""
         value = self.ratio.set(trainer.global_step)
         pl_module.log(self.ratio.attribute, value, batch_size=1)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def _restore(self, *given: Any, **named: Any) -> None:
         """Set the module's own ratio."""
         self.ratio.restore()
+
+    on_train_batch_end = on_train_epoch_end = on_validation_start = on_exception = on_train_end = teardown = _restore

@@ -1,5 +1,6 @@
 """What both callbacks share: the ratio of each optimiser step, and where a model keeps its ratio."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,14 +42,21 @@ class StepRatio:
         self._ratio = self.given
         self._own: list[tuple[Any, Any]] = []
 
-    def begin(self, model: nn.Module, steps: int) -> None:
+    def begin(self, model: nn.Module, steps: float, hint: str = "give max_steps") -> None:
         """Find where the model keeps its ratio, and bind a scheduled ratio to the number of optimiser steps.
+
+        The number is infinite or below 1 where it is unknown; `hint` says how to make it known.
 
         Raises
         ------
         UserError
-            If the model has no such attribute.
+            If the model has no such attribute, or the ratio is scheduled and the number of steps is unknown.
         """
+        self.restore()  # what an earlier training left when it was interrupted
+        known = 1 <= steps < float("inf")
+        if self.given.scheduled and not known:
+            schedule = type(self.given).__name__
+            raise UserError(f"{schedule} needs the number of optimiser steps, which is unknown: {hint}")
         self._own = [(place, getattr(place, self.attribute)) for place in _places(model, self.attribute)]
         if not self._own:
             raise UserError(
@@ -56,7 +64,7 @@ class StepRatio:
                 f"self.{self.attribute} in its __init__ (hparams do not count), name another, attribute='…', or mask "
                 "with the functions of r2mae.integrations.masks"
             )
-        self._ratio = self.given.bind(max(steps, 1))
+        self._ratio = self.given.bind(int(steps) if known else 1)
 
     def set(self, step: int) -> float:
         """Set the ratio of an optimiser step, counted from zero, and return it."""
@@ -72,10 +80,14 @@ class StepRatio:
 
 
 def _places(model: nn.Module, attribute: str) -> Iterator[Any]:
-    """Return the modules, and the configurations of modules, that have a number of this name, each once."""
+    """Return the modules, and the configurations of modules, that have a number of this name, each once.
+
+    A wrapper that passes on the attributes of the module in it has none itself.
+    """
     seen: set[int] = set()
     for module in model.modules():
-        for place in (module, getattr(module, "config", None)):
+        own = module if inspect.getattr_static(module, attribute, None) is not None else None
+        for place in (own, getattr(module, "config", None)):
             value = getattr(place, attribute, None)
             if isinstance(value, int | float) and not isinstance(value, bool) and id(place) not in seen:
                 seen.add(id(place))

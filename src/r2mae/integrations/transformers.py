@@ -267,7 +267,9 @@ class MaskRatioCallback(TrainerCallback):
 
     Under accumulation all micro-batches of a step have the same ratio, and so have all processes. It is a function of
     seed and ``global_step``, so that a resumed training continues with the same ratios. Evaluation has the model's own
-    ratio. The mean ratio of the steps is logged with their loss.
+    ratio. The mean ratio of the steps is logged with their loss. ``Trainer`` tells its callbacks of no error: after
+    one, or after Ctrl-C, the model has the ratio of that step, until :meth:`restore` is called or the same callback
+    begins another training.
 
     Parameters
     ----------
@@ -290,7 +292,7 @@ class MaskRatioCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Find the ratio of the model."""
         self._used = []
-        self.ratio.begin(kwargs["model"], state.max_steps)
+        self.ratio.begin(kwargs["model"], state.max_steps, "give TrainingArguments max_steps=")
 
     def on_step_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the ratio of an optimiser step."""
@@ -298,6 +300,10 @@ class MaskRatioCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the model's own ratio: an evaluation or a saved model may follow."""
+        self.ratio.restore()
+
+    def restore(self) -> None:
+        """Set the model's own ratio, for a notebook that goes on with the model after an error in training."""
         self.ratio.restore()
 
     def on_log(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:

@@ -152,7 +152,8 @@ def encoded(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     backend = tokenizer.literal()
     for block in _blocks(documents):
-        ids = [one.ids for one in backend.encode_batch_fast(block, add_special_tokens=False)]
+        with reading("the text", "the tokenizer fails on it: take another"):
+            ids = [one.ids for one in backend.encode_batch_fast(block, add_special_tokens=False)]
         lengths = np.array([len(one) + 2 for one in ids], np.int64)
         framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
         yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths

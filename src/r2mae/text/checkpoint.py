@@ -62,7 +62,7 @@ def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) 
                     config.legacy = False  # the layout of DeBERTa's own checkpoints
         with torch.device("meta"):
             kinds: Any = AutoModelForMaskedLM
-            model = PretrainedModel(kinds.from_config(config, dtype=torch.float32))
+            model = PretrainedModel(kinds.from_config(config, dtype=torch.float32, trust_remote_code=False))
         table: Any = model.stock().get_input_embeddings()
         rows, size = len(table.weight), sum(file.stat().st_size for file in _weight_files(folder))
         if tokenizer.vocab_size > rows or tokenizer.vocab_size < rows - _UNUSED_ROWS:
@@ -94,7 +94,12 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
         shown.set_verbosity_error()  # what does not fit is reported below
         shown.disable_progress_bar()
         kinds: Any = AutoModelForMaskedLM
-        how = {"weights_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        how = {
+            "trust_remote_code": False,
+            "weights_only": True,
+            "output_loading_info": True,
+            "ignore_mismatched_sizes": True,
+        }
         read, found = kinds.from_pretrained(
             folder, config=model.config, dtype=torch.float32, local_files_only=True, **how
         )

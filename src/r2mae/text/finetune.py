@@ -85,7 +85,7 @@ def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     config.num_labels = outputs
     with reading(f"a classifier with the encoder of {type(model.stock()).__name__}", "omit the tasks of GLUE"):
         kinds: Any = AutoModelForSequenceClassification
-        made: PreTrainedModel = kinds.from_config(config, dtype=torch.float32)
+        made: PreTrainedModel = kinds.from_config(config, dtype=torch.float32, trust_remote_code=False)
         made.base_model.load_state_dict(model.base_model.state_dict(), strict=False)  # a pooler is new
     return made
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,23 @@ The time of training grows with the square of a word's length. In 30 MB of Wikip
 """
 _LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
 _VOCABULARIES = ("tokenizer.*", "*vocab*", "*.model", "*.tiktoken")  # without any, transformers makes an empty one
+_SECONDS = 30  # in which rules must encode 8,000 characters, which takes those in use less than a tenth of a second
+_GROWTH = 32  # most tokens of a character on average; Unicode's own rules make up to 18 characters of one
+_TRIAL = f"""
+import json, sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+except ImportError:
+    pass
+from tokenizers import Tokenizer
+text = "".join(chr(number) * 60 + "! " for number in range(33, 127)) + "The fox, 3.14 caf\u00e9 \u4e2d\u6587 " * 90
+try:
+    made = len(Tokenizer.from_str(sys.stdin.buffer.read().decode()).encode(text, add_special_tokens=False).ids)
+except Exception:  # the tokenizer is read again, for the message; or it does not know these signs
+    made = 0
+sys.exit(f"{{made:,}} tokens for {{len(text):,}} characters" if made > {_GROWTH} * len(text) else 0)
+"""
 _FAIRSEQ = ("encoder.json", "vocab.bpe", "dict.txt")
 
 
@@ -100,6 +118,7 @@ class TextTokenizer:
         from tokenizers import Tokenizer
 
         with reading(f"tokenizer {source}", f"expected {EXPECTED}"):
+            _check_rules(text, source)
             return cls.of(Tokenizer.from_str(text), roles or {}, source)
 
     @cached_property
@@ -277,17 +296,48 @@ def _from_fairseq(folder: Path) -> TextTokenizer:
     return _like_roberta(backend, str(folder))
 
 
+@lru_cache(maxsize=8)
+def _check_rules(text: str, source: str) -> None:
+    """Refuse rules that do not end, or abort the library: another process tries them, unless they are RoBERTa's."""
+    values = json.loads(text)
+    if values.get("normalizer") is None and (values.get("pre_tokenizer") or {}).get("type") == "ByteLevel":
+        return
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-P", "-c", _TRIAL],
+            input=text.encode(),
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"{_SECONDS} seconds were not enough"
+    else:
+        if tried.returncode == 0:
+            return
+        said = tried.stderr.decode(errors="replace").strip().splitlines()
+        why = said[-1].rpartition("PanicException: ")[2][:160] if said else f"exit code {tried.returncode}"
+    raise UserError(f"tokenizer {source}: its rules fail on a short text ({why}): take another")
+
+
 def _from_hugging_face(name: str) -> TextTokenizer:
     with reading(f"tokenizer {name}", f"name {EXPECTED}, or --tokenizer null, which has one trained"):
         from transformers import AutoTokenizer
 
-        loaded = AutoTokenizer.from_pretrained(name)
+        settings = [Path(name) / file for file in ("tokenizer_config.json", "config.json")]
+        asked = [_read_object(file).get("auto_map") for file in settings if file.is_file()]
+        if any(one and (not isinstance(one, dict) or "AutoTokenizer" in one) for one in asked):
+            raise UserError(
+                f"tokenizer {name}: asks to run code of its own, which is never run: put tokenizer.json there"
+            )
+        loaded = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         if type(loaded).__name__ == "EsmTokenizer":
             backend = _longest_match(loaded)
         elif getattr(loaded, "is_fast", False):
             backend = loaded.backend_tokenizer
         else:
             raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
+        _check_rules(backend.to_str(), name)
         return TextTokenizer.of(
             backend, _roles_of({key: str(one) for key, one in loaded.special_tokens_map.items()}), name
         )

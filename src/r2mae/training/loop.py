@@ -23,6 +23,7 @@ from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.progress import Reporter
 from r2mae.registry import JOBS
+from r2mae.spawned import check_guard, end_if_started_by_script
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import agree, distribute, highest, join, synced_batch_norms, together, whole
@@ -91,6 +92,7 @@ def fit(
         If the folder belongs to another configuration or is in use, the checkpoint is damaged, or the loss is not
         finite.
     """
+    end_if_started_by_script()
     with together(config):
         return fit_run(Run.resolve(config, domain), out, data=data, reporter=reporter)
 
@@ -108,6 +110,8 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         if folder.trained:
             description = folder.description
             return Fitted(folder, description.steps, 0, False, description.seconds)
+        if config.machine.workers:
+            check_guard()
         if data is None:
             data = domain.load(config)
             check_fits_memory(config, domain, data)

@@ -12,6 +12,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.files import write_json
 from r2mae.progress import Reporter
+from r2mae.spawned import end_if_started_by_script
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.folder import FolderLock, RunFolder
@@ -49,6 +50,7 @@ def pretrain(
         ``scores`` by name, perhaps ``before`` (those of the initial weights), ``steps``, ``seconds`` of training and
         ``samples_per_second``.
     """
+    end_if_started_by_script()
     with together(config):
         run, folder = Run.resolve(config, domain, single_process=single_process), RunFolder(out)
         folder.check_config(config, lambda: run.fingerprint)

@@ -155,6 +155,8 @@ def config_of(text: str) -> "PreTrainedConfig":
     from transformers import AutoConfig
 
     values = dict(json.loads(text))
+    if values.get("auto_map"):
+        raise ValueError("its auto_map asks to run code of its own, which is never run")
     for name, value in values.items():
         if "layers" in name and isinstance(value, int) and value > MAX_LAYERS:
             raise ValueError(f"{name} is {value:,}, and {MAX_LAYERS:,} is the most")
@@ -166,7 +168,9 @@ def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, PretrainedModel]:
     from transformers import AutoModelForMaskedLM
 
     kinds: Any = AutoModelForMaskedLM
-    model = PretrainedModel(kinds.from_config(config_of(architecture["config"]), dtype=torch.float32))
+    model = PretrainedModel(
+        kinds.from_config(config_of(architecture["config"]), dtype=torch.float32, trust_remote_code=False)
+    )
     if not next(model.parameters()).is_meta:
         model.find_positionwise()
     model.tokenizer = tokenizer_of(architecture)
