@@ -94,6 +94,25 @@ def read_confined(path: Path, most: int = 1 << 26, folder: Path | None = None) -
     return content
 
 
+def check_contents(folder: Path) -> None:
+    """Refuse a folder of runs or results in which a link leads out of it, or a pipe or device stands for a file.
+
+    Raises
+    ------
+    UserError
+        Names the first one.
+    """
+    root = folder.resolve()
+    for place, folders, names in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *names)):
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise UserError(
+                    f"{path} is a link that leads out of {folder}: put there what it links to, or remove it"
+                )
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise UserError(f"{path} is neither a file nor a folder: remove it")
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file; one that has not changed is read once."""
     status = path.stat()

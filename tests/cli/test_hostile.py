@@ -67,6 +67,7 @@ def test_files(
         (["--out", "a\0b"], "NUL"),
         (["--hidden", "1" + "0" * 30], "hidden takes numbers up to"),
         (["--hidden", "2000000000", "--device", "cpu"], "free: make it smaller"),
+        (["--batch-size", "1000000000"], "is more than 1,000 times the"),
         (["--latent", "2147483648"], "latent takes numbers up to"),
         (["--steps", "1" + "0" * 20], "steps must be 1 to"),
         (["--threads", "100000"], "threads must be 1 to"),

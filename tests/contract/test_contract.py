@@ -135,6 +135,29 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(case: Case, scheme: str
     assert equal_bytes(whole, cut)
 
 
+@pytest.mark.slow
+def test_what_the_session_has_set_changes_nothing(case: Case, tmp_path: Path) -> None:
+    config, task, model = case.finished
+    expected = case.domain.embed(config, task, model, case.source)["embedding"]
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.use_deterministic_algorithms(True)
+    try:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), np.errstate(all="raise"):
+            fit(case.config(steps=2), case.domain, tmp_path)
+            found = case.domain.embed(*load_model(tmp_path, case.domain, unmasked=True), case.source)["embedding"]
+            kept = (torch.get_default_dtype(), torch.get_default_device().type, torch.is_autocast_enabled("cpu"))
+            assert (*kept, torch.is_inference_mode_enabled()) == (torch.float64, "meta", True, True)
+            assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)
+    np.testing.assert_array_equal(found, expected)
+    for name in ("model.safetensors", "metrics.csv"):
+        assert (tmp_path / name).read_bytes() == (case.folder / "finished" / name).read_bytes()
+
+
 def test_embeddings_are_deterministic_with_a_row_for_each_sample(case: Case) -> None:
     first, second = (case.domain.embed(*case.finished, case.source) for _ in range(2))
     assert first["embedding"].ndim == 2

@@ -1,6 +1,7 @@
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,3 +102,37 @@ def test_only_the_archive_writer_tells_of_a_full_disk(
     with pytest.raises(OSError if full else RuntimeError, match="No space left" if full else "illegal memory access"):
         write_checkpoint(tmp_path / "last.ckpt", WHOLE)
     assert not [*tmp_path.iterdir()]
+
+
+def _flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(torch.arange(3.0).numpy().tobytes()) + 6] ^= 1
+    path.write_bytes(content)
+
+
+def _edit(path: Path, change: Any) -> None:
+    saved = torch.load(path, weights_only=True)
+    change(saved)
+    torch.save(saved, path)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _flip_a_bit,
+        lambda path: _edit(path, lambda saved: saved["state_dict"]["w"].mul_(0.5)),
+        lambda path: _edit(path, lambda saved: saved["state_dict"]["w"].fill_(float("nan"))),
+        lambda path: _edit(path, lambda saved: saved["optimizer"]["state"][0]["m"].zero_()),
+        lambda path: _edit(path, lambda saved: saved.update({STEP: 2})),
+    ],
+)
+def test_a_checkpoint_that_was_changed_is_refused(tmp_path: Path, damage: Any, mapped: bool) -> None:
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    state = {0: {"m": torch.ones(2, dtype=torch.bfloat16), "step": torch.tensor(3)}}
+    moments = {"state": state, "param_groups": [{"lr": 0.1}]}
+    write_checkpoint(path, {**WHOLE, "optimizer": moments})
+    assert read_checkpoint(path, mapped=mapped).keys() == WHOLE.keys()
+    damage(path)
+    with pytest.raises(UserError, match=r"last\.ckpt (has changed|cannot be read)"):
+        read_checkpoint(path, mapped=mapped)

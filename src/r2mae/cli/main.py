@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from r2mae.cli.completion import answer_shell
 
         answer_shell()
+    os.environ["MPLBACKEND"] = "agg"  # figures are files; matplotlib does not load with an unknown one
     words = list(sys.argv[1:] if argv is None else argv)
     out: Any = Screen(sys.stdout)
     err: Any = Screen(sys.stderr)
@@ -58,7 +59,7 @@ def _run(words: list[str]) -> int:
     except BrokenPipeError:  # `r2mae data list | head`
         sys.stderr.close()
         return 0
-    except (UserError, OSError, MemoryError, ModuleNotFoundError) as error:
+    except (UserError, OSError, MemoryError, ModuleNotFoundError, RecursionError) as error:
         print(f"r2mae: {' '.join(_in_words(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -76,6 +77,8 @@ def _in_words(error: Exception) -> str:
         return (
             f"{error.name!r} is not installed: pip install 'r2mae[cells,genome,text]', or only the extra of your data"
         )
+    if isinstance(error, RecursionError):
+        return "a path or a file is nested too deeply: name another"
     if isinstance(error, MemoryError):
         reason = f" ({error})" if str(error) else ""
         return f"there is not enough memory{reason}: ask for less, or take a larger machine"

@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -42,6 +43,7 @@ from r2mae.errors import UserError, brief
 from r2mae.registry import JOBS
 
 _CONNECT = 20.0  # seconds until a scheduler must have answered
+_GRACE = 5.0
 _JOIN = 600.0  # seconds until a scheduler that runs must have a worker
 _CLOSE = 10.0
 _POLL = 0.2
@@ -255,7 +257,7 @@ def connected(options: ClusterOptions, say: Callable[[str], None]) -> Iterator[A
                 raise UserError(f"no cluster of {options.where} could be started: {brief(error)}") from None
             stack.callback(_close, where)
         try:
-            client = connect(where, timeout=_CONNECT, set_as_default=False)
+            client = _answer_of(partial(connect, where, timeout=_CONNECT, set_as_default=False))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"no scheduler answers at {options.where} ({brief(error)}): start one with dask scheduler"
@@ -272,6 +274,20 @@ def connected(options: ClusterOptions, say: Callable[[str], None]) -> Iterator[A
                 "1), and rerun the same command to resume; finished runs are kept"
             ) from None
         yield client
+
+
+def _answer_of(connect: Callable[[], Any]) -> Any:
+    """Return what a function returns, in time: Dask waits for ever for a server that speaks another protocol."""
+    answer: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(connect())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    return answer.result(_CONNECT + _GRACE)
 
 
 def _close(opened: Any) -> None:

@@ -27,7 +27,7 @@ from r2mae.compare.table import print_comparison
 from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, comparator, difference_places, interval, number
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.multiple import ERROR
-from r2mae.files import atomic_write, write_json
+from r2mae.files import atomic_write, check_contents, write_json
 from r2mae.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     The seeds of each corrected verdict are written into ``looks.json``: verdicts count the looks with other seeds, or
     with another reference.
     """
+    check_contents(out)
     analysis = analyse(comparison)
     looks = _count_looks(out, comparison, analysis)
     if max(looks.values(), default=1) > 1:

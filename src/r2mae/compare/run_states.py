@@ -11,6 +11,7 @@ from typing import Any
 from r2mae.compare.runs import SweepRun, baseline_variants, variant_of
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
+from r2mae.files import read_confined
 from r2mae.masking.schemes import scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
@@ -33,14 +34,14 @@ def read_looks(out: Path) -> dict[str, dict[str, list[list[int]]]]:
     if not file.exists():
         return {}
     try:
-        looks = json.loads(file.read_text(encoding="utf-8"))
+        looks = json.loads(read_confined(file))
         return {
             str(against): {
                 str(label): [[int(seed) for seed in seeds] for seeds in shown] for label, shown in schemes.items()
             }
             for against, schemes in looks.items()
         }
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         raise UserError(
             f"{file} is damaged: restore it (if you delete it, verdicts no longer count how often they were shown)"
         ) from None
@@ -109,8 +110,8 @@ def damaged_results(out: Path) -> list[str]:
     """
     runs = [RunFolder(folder) for folder in sorted((out / "runs").glob("*/seed-*"))]
     return [
-        f"{run.results_file} cannot be read: repeat the `r2mae compare` command of the comparison to measure the run "
-        "again"
+        f"{run.results_file} cannot be read, or belongs to other weights: repeat the `r2mae compare` command of the "
+        "comparison to measure the run again"
         for run in runs
         if run.results_file.is_file() and run.results is None
     ]

@@ -303,13 +303,8 @@ def _check_rules(text: str, source: str) -> None:
     if values.get("normalizer") is None and (values.get("pre_tokenizer") or {}).get("type") == "ByteLevel":
         return
     try:
-        tried = subprocess.run(
-            [sys.executable, "-P", "-c", _TRIAL],
-            input=text.encode(),
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-        )
+        command, given = [sys.executable, "-P", "-c", _TRIAL], text.encode()
+        tried = subprocess.run(command, input=given, capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         why = f"{_SECONDS} seconds were not enough"
     else:
@@ -327,9 +322,7 @@ def _from_hugging_face(name: str) -> TextTokenizer:
         settings = [Path(name) / file for file in ("tokenizer_config.json", "config.json")]
         asked = [_read_object(file).get("auto_map") for file in settings if file.is_file()]
         if any(one and (not isinstance(one, dict) or "AutoTokenizer" in one) for one in asked):
-            raise UserError(
-                f"tokenizer {name}: asks to run code of its own, which is never run: put tokenizer.json there"
-            )
+            raise UserError(f"tokenizer {name}: asks to run its own code, which is never run: put tokenizer.json there")
         loaded = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         if type(loaded).__name__ == "EsmTokenizer":
             backend = _longest_match(loaded)

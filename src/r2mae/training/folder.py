@@ -28,7 +28,16 @@ import yaml
 
 from r2mae.environment import CONTINUED, environment
 from r2mae.errors import UserError, brief
-from r2mae.files import UNFINISHED, atomic_write, confined_file, jsonable, read_confined, sha256, write_json
+from r2mae.files import (
+    UNFINISHED,
+    atomic_write,
+    check_contents,
+    confined_file,
+    jsonable,
+    read_confined,
+    sha256,
+    write_json,
+)
 from r2mae.training.config import RunConfig
 
 FORMAT = 1  # of model.json
@@ -300,7 +309,10 @@ class FolderLock:
         """Take the lock; raise an :class:`InUseError` if another process holds it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            check_contents(self.folder)
             self._handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except RecursionError:
+            raise UserError(f"{str(self.folder)[:60]}… is nested too deeply: choose another --out") from None
         except OSError as error:
             raise UserError(f"cannot write to {self.folder} ({error.strerror}): choose another --out") from None
         try:

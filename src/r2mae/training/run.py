@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
-from r2mae.cores import DEVICES, available_memory, gigabytes
+from r2mae.cores import DEVICES, available_memory, gigabytes, refuse_beyond_memory
 from r2mae.environment import has_fast_bf16
 from r2mae.errors import UserError, brief
+from r2mae.masking.keys import Key
 from r2mae.training.config import RunConfig
 from r2mae.training.metrics import check_logger
 from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.task import Data, Trainable
 
+_REPEATED = 1000  # most times that a sample may occur in a batch
 _BESIDE = {"adam": 3, "adamw": 3, "sgd": 2}  # gradient and moments of a trained weight, in its own bytes
 
 
@@ -48,6 +51,8 @@ class Run:
         machine = config.machine
         device = torch_device(machine.device)
         check_logger(machine.logger)
+        if config.optimizer.compile:
+            check_compiler(device)
         bf16 = uses_bf16(config.optimizer.precision, device)
         rank = 0 if single_process else process_rank(machine.devices, machine.nodes)
         if machine.ranks > 1 and ":" in machine.device:
@@ -85,6 +90,19 @@ def torch_device(name: str) -> torch.device:
     if kind != "cpu" and missing:
         raise UserError(f"this machine has no device {name!r}: omit --device to choose automatically")
     return torch.device(name)
+
+
+def check_compiler(device: torch.device) -> None:
+    """Refuse to compile on a machine that lacks what torch.compile needs: a C++ compiler, and Triton on a GPU."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch.utils._triton import has_triton
+
+    try:
+        get_cpp_compiler()
+        if device.type == "cuda" and not has_triton():
+            raise RuntimeError("Triton is missing")
+    except Exception as error:  # of torch's compiler
+        raise UserError(f"torch.compile does not work here ({brief(error)}): omit --compile") from None
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:
@@ -141,6 +159,7 @@ def check_fits_memory(config: RunConfig, domain: Trainable, data: Data) -> None:
         It says how much memory the run needs at least, and which option reduces it.
     """
     config.optimizer.total_steps(len(data.train))
+    _check_batch(config, data)
     architecture = data.architecture
     try:
         size, trained = model_bytes(domain, architecture)
@@ -162,6 +181,18 @@ def check_fits_memory(config: RunConfig, domain: Trainable, data: Data) -> None:
         raise UserError(
             f"training takes at least {gigabytes(needed)}, and {gigabytes(free)} are free: make it smaller{hint}"
         )
+
+
+def _check_batch(config: RunConfig, data: Data) -> None:
+    """Refuse batches with which no step would end, or that the memory does not hold: order, inputs and outputs."""
+    size, samples = config.optimizer.batch_size, len(data.train)
+    if size > _REPEATED * samples:
+        raise UserError(f"batch_size {size:,} is more than {_REPEATED:,} times the {samples:,} samples: give less")
+    batch = data.train.batch(np.arange(1), Key.root(0))
+    parts = batch.values() if isinstance(batch, Mapping) else [batch]
+    sample = sum(part.numel() for part in parts if isinstance(part, torch.Tensor))
+    needed = 8 * size + 8 * sample * config.micro_batch
+    refuse_beyond_memory(needed, f"batch_size {size:,} needs at least", "give a smaller one, or --accumulate")
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -168,9 +168,8 @@ def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, PretrainedModel]:
     from transformers import AutoModelForMaskedLM
 
     kinds: Any = AutoModelForMaskedLM
-    model = PretrainedModel(
-        kinds.from_config(config_of(architecture["config"]), dtype=torch.float32, trust_remote_code=False)
-    )
+    config = config_of(architecture["config"])
+    model = PretrainedModel(kinds.from_config(config, dtype=torch.float32, trust_remote_code=False))
     if not next(model.parameters()).is_meta:
         model.find_positionwise()
     model.tokenizer = tokenizer_of(architecture)
