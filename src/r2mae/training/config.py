@@ -186,7 +186,7 @@ class MachineConfig(Group):
     strategy : {"ddp", "fsdp"}
         What each process stores: the complete model, or (`fsdp`) its part of weights, gradients and moments.
     workers : int
-        Processes that load data; 0 loads in the training process.
+        Processes that load data; 0 loads in the training process. A script needs `if __name__ == "__main__":`.
     threads : int, optional
         CPU threads of the training process.
     save_every : int

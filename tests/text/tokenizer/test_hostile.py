@@ -10,9 +10,8 @@ from r2mae.errors import UserError
 from r2mae.text.models.pretrained import config_of
 from r2mae.text.tokenizer import load_tokenizer, train_bpe
 
-NESTED: dict[str, Any] = {"type": "Sequence", "normalizers": []}
-for number in range(40):  # each letter becomes 2^40
-    NESTED["normalizers"].append({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})
+TWICE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+NESTED: dict[str, Any] = {"type": "Sequence", "normalizers": [TWICE] * 40}
 
 
 @pytest.mark.parametrize(
