@@ -77,7 +77,7 @@ class Domain:
     def __init_subclass__(cls, **options: Any) -> None:
         """Let what computes ignore what the caller's session has set (:func:`r2mae.environment.standard_session`)."""
         super().__init_subclass__(**options)
-        for name in ("load", "build", "evaluate", "embed", "examples", "load_other_data", "score_baseline"):
+        for name in ("load", "evaluate", "embed", "examples", "load_other_data", "score_baseline"):
             if callable(function := vars(cls).get(name)):
                 setattr(cls, name, standard_session()(function))
 

@@ -55,7 +55,7 @@ def checksum(content: Any, start: int = 0) -> int:
     A file of torch has checksums of its own, which torch does not compare.
     """
     if isinstance(content, Tensor):
-        return zlib.crc32(content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy(), start)
+        return zlib.crc32(content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data, start)
     if isinstance(content, Mapping | list | tuple):
         for part in content.items() if isinstance(content, Mapping) else content:
             start = checksum(part, start)
