@@ -1,7 +1,6 @@
-"""What the documentation tells people to type works, and what it claims is there."""
+"""The documentation's Python runs, and what it claims is there; see test_commands.py and test_names.py, too."""
 
 import ast
-import gzip
 import importlib.util
 import os
 import re
@@ -14,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.cli.main import main
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS
 from r2mae.masking import schemes
-from r2mae.registry import DOMAINS
 
 pytestmark = pytest.mark.slow
 
@@ -26,14 +23,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(DOCS)): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
 BLOCKS = {name: re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) for name, text in PAGES.items()}
-LINES = [
-    (name, line.split(" #")[0].strip())
-    for name, text in PAGES.items()
-    for line in re.findall(
-        r"^(?: {4})?r2mae .*$", re.sub(r"```python\n.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE
-    )
-]
-WITH_CONFIG = [line for line in LINES if line[1].split()[1] in ("pretrain", "compare")]
 # Names of tests that stand in the table of complaints.
 GUARDS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES["neighbours.md"])))
 
@@ -62,48 +51,8 @@ def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
         exec(compile(block, f"{page}, block {number + 1}", "exec"), module.__dict__)
 
 
-def test_commands_are_found() -> None:
-    """The patterns of this file still find what they are for."""
-    assert len(WITH_CONFIG) > 8
+def test_guards_are_found() -> None:
     assert len(GUARDS) > 20
-    assert {line.split()[1] for _, line in LINES} <= {
-        "compare",
-        "pretrain",
-        "evaluate",
-        "embed",
-        "export",
-        "pictures",
-        "finetune",
-        "data",
-        "theory",
-        "reproduce",
-        "report",
-        "score-variants",
-    }
-
-
-VARIANTS = """##fileformat=VCFv4.2
-##INFO=<ID=pathogenic,Number=1,Type=Integer,Description="label">
-##INFO=<ID=phyloP,Number=1,Type=Float,Description="score">
-#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO
-"""
-
-
-@pytest.mark.parametrize(("page", "line"), WITH_CONFIG)
-def test_commands_parse(page: str, line: str, page_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (page_folder / "clinvar.vcf.gz").write_bytes(gzip.compress(VARIANTS.encode()))  # its columns may be baselines
-    assert main([*line.split()[1:], "--print_config"]) == 0
-    named = {"wiki": "text"} | {domain: domain for domain in DOMAINS}
-    domain = next((named[word] for word in line.split() if word in named), "images")
-    assert f"domain: {domain}" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("page_folder")
-@pytest.mark.parametrize(("page", "line"), [line for line in LINES if line[1].split()[1] == "export"])
-def test_exports_parse(page: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing but the run is missing."""
-    assert main(line.split()[1:]) == 2
-    assert "there is no run folder runs/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("path", "name"), GUARDS)

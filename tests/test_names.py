@@ -49,7 +49,9 @@ def used(tree: ast.Module) -> set[str]:
 
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in [*LIBRARY, *MORE]}
 DEFINED = {name for path in LIBRARY for name in defined(TREES[path]) | {path.stem, path.parent.name}}
-USED = {name for path in LIBRARY for name in used(TREES[path])} | {name for path in MORE for name in defined(TREES[path])}
+USED = {name for path in LIBRARY for name in used(TREES[path])} | {
+    name for path in MORE for name in defined(TREES[path])
+}
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in LIBRARY)
 
 DOTTED = re.compile(r"(?<![\w./-])r2mae(?:\.\w+)+")
@@ -90,7 +92,7 @@ def test_files_exist() -> None:
     paths = [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("*.*")]
     for part in ("src", "paper", "tests", "docs", "examples", "benchmarks"):
         paths += [f"/{path.relative_to(ROOT)}" for path in (ROOT / part).rglob("*.*")]
-    for page in PAGES:
+    for page, text in PAGES.items():
         for name in {code for code in inline(page) if FILE.fullmatch(code)}:
             found = any(path.endswith(f"/{name}") for path in paths) or f"/{name}".rpartition("/")[2] in TEXT
-            assert found or name in " ".join(CODE.findall(PAGES[page])), (page, name)
+            assert found or name in " ".join(CODE.findall(text)), (page, name)
