@@ -20,6 +20,7 @@ from contract.conftest import made
 from r2mae import __version__
 from r2mae.cli import main as program
 from r2mae.cli.commands import COMMANDS, DOMAIN_COMMANDS, all_commands, parser_for, split_command
+from r2mae.cli.parsing import HELP
 from r2mae.domains.lookup import all_domains, get_domain
 from r2mae.masking import schemes
 from r2mae.training.loop import fit
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.*"), *(ROOT / "paper").rglob("*.md")]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-COMMAND = re.compile(r"(?:\S+/bin/|(?:srun )?(?:torchrun .*-m )?)(r2mae|make|pip|python) (.+)")
+# `r2mae per sample` and `r2mae stratified` are rows of tables.
+COMMAND = re.compile(r"(?:\S+/bin/|(?:srun )?(?:torchrun .*-m )?)(r2mae|make|pip|python) (?!per sample|stratified)(.+)")
 
 
 def _text(path: Path) -> str:
@@ -219,7 +221,7 @@ def options(runs: dict[str, Path]) -> set[str]:
         for model in domain.config.models:
             lines += [(one, [domain.name, "--model", model, "--help-all"]) for one in ("pretrain", "compare")]
     parsers += [parser_for(*line) for line in lines]
-    return {name for parser in parsers for one in parser.options.values() for name in (one.typed, one.short)}
+    return {*HELP, *(name for parser in parsers for one in parser.options.values() for name in (one.typed, one.short))}
 
 
 # Of torchrun, SLURM, Dask and MAE; and what stands for any name.
