@@ -60,8 +60,16 @@ FILE = re.compile(r"[\w./-]*\w\.(?:py|toml|json|csv|yaml|safetensors)")
 # Of other libraries and programs; `score_reason` is made of two parts.
 FOREIGN = {
     *("AutoModelForMaskedLM", "DataCollatorForLanguageModeling", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
-    *("custom_cluster_spec", "differential_expression", "fcntl", "labels_key", "n_samples", "neighbors"),
-    *("posterior_predictive_sample", "prepare_query_anndata", "score_reason", "tmux", "training_step", "unfrozen"),
+    *("custom_cluster_spec", "differential_expression", "fcntl", "labels_key", "max_time", "n_samples", "neighbors"),
+    *(
+        "posterior_predictive_sample",
+        "prepare_query_anndata",
+        "score_reason",
+        "set_output",
+        "tmux",
+        "training_step",
+        "unfrozen",
+    ),
 }
 
 
@@ -78,10 +86,11 @@ def test_names_exist() -> None:
 
 
 def test_a_wrong_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PAGES, "docs/add-a-model.md", "A task has `measured`, `complete` and `r2mae.images.gone`.")
-    assert unknown_names("docs/add-a-model.md") == {"measured", "gone"}
+    monkeypatch.setitem(PAGES, "docs/add-a-model.md", "A task has `is_measured`, `complete` and `r2mae.images.gone`.")
+    assert unknown_names("docs/add-a-model.md") == {"is_measured", "gone"}
 
 
+@pytest.mark.slow  # imports every module
 def test_dotted_names_resolve() -> None:
     for name in {one for page in PAGES for code in inline(page) for one in DOTTED.findall(code)}:
         resolve_name(name)
@@ -96,3 +105,14 @@ def test_files_exist() -> None:
         for name in {code for code in inline(page) if FILE.fullmatch(code)}:
             found = any(path.endswith(f"/{name}") for path in paths) or f"/{name}".rpartition("/")[2] in TEXT
             assert found or name in " ".join(CODE.findall(text)), (page, name)
+
+
+def test_listed_methods_are_those_of_the_module() -> None:
+    """Such as: four methods are optional (`r2mae.images.task`): `complete` makes pictures, …."""
+    lists = re.compile(r"methods[\w ]*\(`(r2mae[\w.]+)`\):(.*?)\.\n", re.DOTALL)
+    found = [one for text in PAGES.values() for one in lists.findall(text)]
+    assert found
+    for module, names in found:
+        classes = [one for one in vars(resolve_name(module)).values() if isinstance(one, type)]
+        for name in re.findall(r"`(\w+)`", names):
+            assert any(hasattr(one, name) for one in classes), (module, name)
