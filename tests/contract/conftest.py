@@ -69,6 +69,8 @@ class Entry:
         Values of the architecture with which the model sees nothing of what is hidden, where there are others.
     module : callable, optional
         For a domain that is not registered: makes it, and returns where it lives.
+    variants : mapping of str to (str, mapping)
+        Models with which everything is tried once more, by a label: a name, and fields of the configuration.
     """
 
     write: Callable[[Path], str]
@@ -79,6 +81,7 @@ class Entry:
     made: Mapping[str, Callable[[Path], Mapping[str, Any]]] = field(default_factory=dict)
     hiding: Mapping[str, Any] = field(default_factory=dict)
     module: Callable[[], str] | None = None
+    variants: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def write_images(folder: Path) -> str:
@@ -188,6 +191,7 @@ ENTRIES = {
             },
         },
         changed=other_pixels,
+        variants={f"{name} on a Gaussian": (name, {"fill": "gaussian"}) for name in ("mlp", "unet")},
     ),
     "cells": Entry(
         write_cells,
@@ -244,6 +248,7 @@ def cases() -> list[tuple[str, str]]:
     for name in dict.fromkeys([*DOMAINS, *ENTRIES]):
         with known(name):
             found += [(name, model) for model in get_domain(name).config.models or {"": ""}]
+            found += [(name, label) for label in entry_of(name).variants]
     return found
 
 
@@ -255,7 +260,7 @@ class Case:
     ----------
     domain : Domain
     model : str
-        Its name; empty where the domain has no registry of models.
+        Its name, or the label of a variant; empty where the domain has no registry of models.
     entry : Entry
     source : str
         The data.
@@ -271,10 +276,11 @@ class Case:
 
     def config(self, **fields: Any) -> RunConfig:
         """Return the configuration of a short run."""
-        values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **fields}
-        values |= self.entry.made.get(self.model, lambda folder: {})(self.folder)
-        if self.model:
-            values["model"] = {"name": self.model, **self.entry.sizes.get(self.model, {})}
+        model, more = self.entry.variants.get(self.model, (self.model, {}))
+        values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **more, **fields}
+        values |= self.entry.made.get(model, lambda folder: {})(self.folder)
+        if model:
+            values["model"] = {"name": model, **self.entry.sizes.get(model, {})}
         return self.domain.config.make(**values)
 
     @cached_property

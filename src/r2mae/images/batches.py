@@ -1,25 +1,30 @@
 """The images of a run, and mini-batches of them by index."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64
-from torch import Tensor
+from jaxtyping import Float32, Int64
+from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import changed
-from r2mae.images.config import ImagesConfig
+from r2mae.images.config import GAUSSIAN, ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.task import scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.config import RunConfig
 from r2mae.training.task import Batches, Data
+from r2mae.training.validation import EVALUATION_KEY
 
 Augment = Literal["none", "crop-flip"]
+MAX_NUMBERS = 1 << 23
+"""Values of the images that are read at a time: 55 images of 224 x 224; a U-Net's states are many times as large."""
+_PART = 4096
 
 
 class ImageBatches(Batches):
@@ -48,6 +53,13 @@ class ImageBatches(Batches):
             return torch.from_numpy(self.images.take(rows, axis=0))
         return torch.from_numpy(changed(self.images, rows, key.fold("augment")))
 
+    def flat_parts(self) -> Iterator[Float32[np.ndarray, "rows pixels"]]:
+        """Yield all images in order, flat, 0 to 1, in parts."""
+        size = max(1, min(_PART, MAX_NUMBERS // math.prod(self.images.shape[1:])))
+        for first in range(0, len(self), size):
+            rows = np.arange(first, min(first + size, len(self)))
+            yield scaled(self.batch(rows, EVALUATION_KEY.rows(first))).flatten(1).numpy()
+
 
 @dataclass(frozen=True)
 class ImageData(Data):
@@ -60,6 +72,13 @@ class ImageData(Data):
     train: ImageBatches
     validation: ImageBatches | None
     architecture: dict[str, Any]
+
+    def initialise(self, model: nn.Module) -> None:
+        """Fit the Gaussian that a model begins at, if it has one."""
+        if self.architecture.get("fill") == GAUSSIAN:
+            from r2mae.evaluation.gaussian import GaussianConditionalMean
+
+            model.gaussian.load(GaussianConditionalMean.fit(self.train.unaugmented.flat_parts))  # type: ignore[union-attr, operator]
 
 
 def reading_of(config: RunConfig) -> dict[str, Any]:
@@ -108,7 +127,9 @@ def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     """Return the description from which the model is built."""
     settings = config.model.architecture()
     made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.task.exact}
-    return {**made, "fill": mean_image(images.images)} if config.task.fill == "mean" else made
+    if config.task.fill == "mean":
+        return {**made, "fill": mean_image(images.images)}
+    return {**made, "fill": GAUSSIAN} if config.task.fill == GAUSSIAN else made
 
 
 def mean_image(images: AnyImages) -> list[float]:

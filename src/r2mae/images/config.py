@@ -21,6 +21,9 @@ from r2mae.training.config import (
 )
 from r2mae.training.folder import RunFolder
 
+GAUSSIAN = "gaussian"
+"""The value of `fill` with which models add to the conditional mean of a Gaussian."""
+
 _PositiveFraction = Annotated[float, Range(above=0, most=1)]
 _Alpha = Annotated[float, Range(0, 1000)]
 
@@ -54,12 +57,13 @@ class ImagesTaskConfig(TaskConfig):
     ----------
     exact : bool
         Hide a fixed count of pixels in each image (the rounded one), instead of each pixel independently.
-    fill : {"zero", "mean"}
-        Value of hidden pixels: black, or the mean of the training images at the same place.
+    fill : {"zero", "mean", "gaussian"}
+        Value of hidden pixels: black; the mean of the training images at the same place; or the mean given the kept
+        pixels, of a Gaussian fitted to the training images, to which the model's output is then added.
     """
 
     exact: bool = False
-    fill: Literal["zero", "mean"] = "zero"
+    fill: Literal["zero", "mean", "gaussian"] = "zero"
 
 
 @dataclass(frozen=True, kw_only=True)

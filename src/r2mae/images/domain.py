@@ -12,7 +12,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import ordinary
-from r2mae.images.config import ImagesConfig, ImagesEvaluationConfig
+from r2mae.images.config import GAUSSIAN, ImagesConfig, ImagesEvaluationConfig
 from r2mae.images.finetune import FINETUNE, FINETUNED, ImagesBase, finetune_scores
 from r2mae.images.models import MODELS
 from r2mae.training.models import build_model
@@ -128,8 +128,14 @@ class ImagesDomain(ImagesBase):
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ImageTask, nn.Module]":
         """Make the task and a fresh model."""
-        made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
-        return made
+        task, model = build_model(MODELS, {key: value for key, value in architecture.items() if value != GAUSSIAN})
+        if architecture.get("fill") != GAUSSIAN:
+            return task, model
+        if not hasattr(model, "begin_at_zero"):
+            raise UserError(f"the model {architecture['model']} does not take fill={GAUSSIAN}: choose zero or mean")
+        from r2mae.images.models.on_gaussian import on_gaussian
+
+        return on_gaussian(task, model)
 
     evaluation_support = ("items", "kept")
 

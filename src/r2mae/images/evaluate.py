@@ -22,7 +22,7 @@ from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images import arrays
-from r2mae.images.batches import ImageBatches, ImageData
+from r2mae.images.batches import MAX_NUMBERS, ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.task import ImageTask, PixelTask, scaled
@@ -40,9 +40,7 @@ from r2mae.training.validation import (
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _BATCH = 2048
-_MAX_NUMBERS = 1 << 23  # values of the images of a batch: 55 of 224 x 224; a U-Net's states are many times as large
 _EXAMPLES = 8
-_BASELINE_BATCH = 4096
 _SAMPLE_BYTES = 1 << 28  # of the images that principal axes are found on
 _RANK_NUMBERS = 1 << 26  # of the test part, up to which its spectrum is taken: 512 MiB in double precision
 _NOISE = 1e-6  # of the largest variance; directions below it are rounding error
@@ -120,7 +118,7 @@ def embedding_scores(
 
 def in_batches(images: ImageBatches, most: int = _BATCH, device: Any = "cpu") -> Iterator[tuple[slice, Tensor]]:
     """Yield all images as batches of at most `most` images, fewer if they are large, each with its rows."""
-    size = max(1, min(most, _MAX_NUMBERS // math.prod(images.images.shape[1:])))
+    size = max(1, min(most, MAX_NUMBERS // math.prod(images.images.shape[1:])))
     for first in range(0, len(images), size):
         rows = slice(first, min(first + size, len(images)))
         batch = images.batch(np.arange(rows.start, rows.stop), EVALUATION_KEY.rows(first))
@@ -256,7 +254,7 @@ class _GaussianImages(nn.Module):
 
     def __init__(self, images: ImageBatches) -> None:
         super().__init__()
-        self.gaussian = GaussianConditionalMean.fit(lambda: _float_batches(images))
+        self.gaussian = GaussianConditionalMean.fit(images.flat_parts)
         self.pixels = len(self.gaussian.mean)
         self.mean = nn.Parameter(torch.from_numpy(self.gaussian.mean.astype(np.float32)), requires_grad=False)
 
@@ -295,13 +293,13 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     """
     from sklearn.decomposition import PCA
 
-    total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images)), np.float64(0))
+    total = sum((part.sum(axis=0, dtype=np.float64) for part in images.flat_parts()), np.float64(0))
     mean: np.ndarray = np.asarray(total / len(images), dtype=np.float32)
     pixels = len(mean)
     if not components:
         return Components(mean, np.zeros((pixels, 0), np.float32))
     rows = permutation(Key.root(seed).fold("principal axes"), len(images))[: max(2, _SAMPLE_BYTES // (4 * pixels))]
-    sample = np.concatenate(list(_float_batches(ImageBatches(images.images, images.rows[np.sort(rows)]))))
+    sample = np.concatenate(list(ImageBatches(images.images, images.rows[np.sort(rows)]).flat_parts()))
     with np.errstate(divide="ignore", invalid="ignore"):  # of equal images, or a single one
         fitted = PCA(min(components, *sample.shape), random_state=seed).fit(sample)
     varying = fitted.explained_variance_ > _NOISE * fitted.explained_variance_[0]
@@ -309,10 +307,4 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
 
 
 def _flat_pixels(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
-    return np.concatenate(list(_float_batches(ImageBatches(images.images))))
-
-
-def _float_batches(images: ImageBatches) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
-    """Yield images as floats, in batches."""
-    for _, batch in in_batches(images, _BASELINE_BATCH):
-        yield scaled(batch).flatten(1).numpy()
+    return np.concatenate(list(ImageBatches(images.images).flat_parts()))

@@ -162,3 +162,9 @@ class PixelTask(ImageTask[Any]):
 def scaled(batch: Tensor) -> Float[Tensor, "batch ..."]:
     """Return pixels as 32-bit floats in [0, 1]."""
     return batch.float().mul_(1 / 255) if batch.dtype == torch.uint8 else batch.float()
+
+
+def zero(layer: nn.Module) -> None:
+    """Set all weights of a layer to zero."""
+    for parameter in layer.parameters(recurse=False):
+        nn.init.zeros_(parameter)

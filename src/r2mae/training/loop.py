@@ -159,6 +159,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
     if config.machine.sync_batchnorm and not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
         raise UserError("this model has no batch normalisation: omit --sync-batchnorm")
     origin = run.domain.load_initial_weights(config, model) if fresh else None
+    if fresh:
+        data.initialise(model)
     scheme = (
         config.scheme.bind(total, samples / config.optimizer.batch_size, config.optimizer.batch_size)
         if config.hides

@@ -214,6 +214,13 @@ class Data:
         def architecture(self) -> dict[str, Any]:
             """Plain values from which :meth:`Trainable.build` can build the model without the data."""
 
+    def initialise(self, model: nn.Module) -> None:
+        """Give a fresh model what it takes from the training data, such as means and covariances; by default nothing.
+
+        Every process of a run calls this, and must get the same numbers. The numbers are buffers of the model, so they
+        are saved with its weights.
+        """
+
 
 _Config = TypeVar("_Config", bound=RunConfig, default=Any)
 _Task_co = TypeVar("_Task_co", bound=Task, covariant=True, default=Any)

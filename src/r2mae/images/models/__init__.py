@@ -7,6 +7,8 @@ The module of a model has
 - ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
   The mapping is saved in the run folder. It has `model`; `shape` (height, width, channels); the settings; `mask_input`
   if the model gets the mask; `exact`; and `fill` if hidden pixels get those of the mean image.
+- optionally the model's method ``begin_at_zero()``, which makes its output an unbounded correction of zero: then
+  ``--fill gaussian`` adds it to a Gaussian's conditional mean (:mod:`r2mae.images.models.on_gaussian`).
 """
 
 from dataclasses import dataclass

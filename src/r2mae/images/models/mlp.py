@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from r2mae.images.models import MLPSettings as Settings
-from r2mae.images.task import PixelTask
+from r2mae.images.task import PixelTask, zero
 
 __all__ = ["MLPAutoencoder", "Settings", "build"]
 
@@ -38,6 +38,10 @@ class MLPAutoencoder(nn.Module):
         )
         self.decoder = nn.Sequential(nn.Linear(latent, pixels), nn.Sigmoid())
         self.mask_layer = nn.Linear(pixels, hidden, bias=False) if mask_input else None
+
+    def begin_at_zero(self) -> None:
+        """Make the output a correction, which is zero at first; see :mod:`r2mae.images.models.on_gaussian`."""
+        self.decoder = self.decoder[:1].apply(zero)
 
     def encode(
         self, flat: Float[Tensor, "batch pixels"], mask: Bool[Tensor, "batch pixels"] | None = None

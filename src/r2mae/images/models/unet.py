@@ -14,7 +14,7 @@ from torch.nn.functional import max_pool2d
 
 from r2mae.fields import Size
 from r2mae.images.models import ImageModelSettings
-from r2mae.images.task import PixelTask, scaled
+from r2mae.images.task import PixelTask, scaled, zero
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
 from r2mae.masking.schemes import Curriculum
 
@@ -65,6 +65,10 @@ class UNet(nn.Module):
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
         self.up = nn.ModuleList(_ConvBlock(2 * here, here) for here, _ in rising)
         self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
+
+    def begin_at_zero(self) -> None:
+        """Make the output a correction, which is zero at first; see :mod:`r2mae.images.models.on_gaussian`."""
+        self.output = self.output[:1].apply(zero)
 
     def units(self) -> list[nn.Module]:
         """Return the blocks and the layers between them; see :func:`r2mae.training.task.units_of`."""
