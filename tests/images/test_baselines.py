@@ -96,7 +96,7 @@ def test_axes_are_those_of_scikit_learn_and_always_the_same(data: ImageData, mon
     expected = PCA(5, svd_solver="full").fit(flat(data.splits.train)).components_.T
     found = fit_components(data.train, 5).axes.numpy()
     np.testing.assert_allclose(np.abs(expected.T @ found), np.eye(5), atol=1e-3)
-    monkeypatch.setattr(baselines, "_BASELINE_BATCH", 100)
+    monkeypatch.setattr("r2mae.images.batches._PART", 100)
     np.testing.assert_allclose(fit_components(data.train, 5).axes.numpy(), found, atol=1e-4)
     monkeypatch.setattr(baselines, "_SAMPLE_BYTES", 63 * 64 * 4)  # a sample of 63 images
     sampled = fit_components(data.train, 5).axes.numpy()
