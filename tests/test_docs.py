@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from r2mae.domains import baselines
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS
 from r2mae.masking import schemes
@@ -31,7 +32,8 @@ GUARDS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES["neighbours
 def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Run in a folder of its own, and forget what a page registers."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
+    for registry in (schemes, baselines):
+        monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     models = set(MODELS)
     yield tmp_path
     for name in MODELS.keys() - models:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from r2mae.errors import UserError
+from r2mae.registry import JOBS
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 """Names of devices for options; one of several GPUs is "cuda:N"."""
@@ -27,6 +28,12 @@ def available_memory() -> int | None:
         return free if limit == "max" else min(free, max(0, int(limit) - used))
     except (OSError, ValueError):
         return free
+
+
+def memory_share() -> int:
+    """Return half of the free memory (8 GiB if unknown), divided among the runs of a comparison and their processes."""
+    processes = int(os.environ.get(JOBS) or 1) * int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return (available_memory() or 8 << 30) // 2 // processes
 
 
 def gigabytes(size: float) -> str:

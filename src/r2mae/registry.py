@@ -13,6 +13,9 @@ GROUP = "r2mae.domains"
 SCHEMES = "r2mae.schemes"
 """Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``."""
 
+BASELINES = "r2mae.baselines"
+"""Entry points by which other packages register baselines: ``median = "my_package.baselines"``."""
+
 COMMANDS = "r2mae.commands"
 """Entry points by which other packages add commands: ``reproduce = "my_package.command:run"``, a function of words."""
 
@@ -66,6 +69,11 @@ def external_schemes() -> Mapping[str, tuple[str, str]]:
     return _external_entries(tuple(sys.path))[SCHEMES]
 
 
+def external_baselines() -> Mapping[str, tuple[str, str]]:
+    """Return module and distribution of each baseline of another package, by name."""
+    return _external_entries(tuple(sys.path))[BASELINES]
+
+
 def external_commands() -> Mapping[str, tuple[str, str]]:
     """Return location and distribution of each command that other packages register, by name."""
     return _external_entries(tuple(sys.path))[COMMANDS]
@@ -82,5 +90,5 @@ def _external_entries(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, s
             point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")
             for point in sorted(every.select(group=group), key=lambda point: point.name)
         }
-        for group in (GROUP, SCHEMES, COMMANDS)
+        for group in (GROUP, SCHEMES, BASELINES, COMMANDS)
     }

@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anndata
 import numpy as np
@@ -17,7 +18,6 @@ from sklearn.decomposition import PCA
 
 from r2mae.cells import baselines
 from r2mae.cells.baselines import (
-    baseline_scores,
     fit_mean_cell,
     log_normalized_expression,
     obsm_embedding,
@@ -30,6 +30,7 @@ from r2mae.cells.domain import DOMAIN
 from r2mae.cells.donors import split_donors
 from r2mae.cells.evaluate import LOSS_RATIOS, RATIOS, evaluate_embedding
 from r2mae.cells.table import CellTable, load_cells
+from r2mae.domains import baselines as registered
 from r2mae.errors import UserError
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.items import ItemRecorder
@@ -76,14 +77,21 @@ def written(adata: anndata.AnnData, tmp_path: Path) -> str:
 
 def test_expression_that_does_not_fit_into_memory_is_refused(table: CellTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on cells counts."""
-    monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES)
-    baselines.check_memory(table, CONFIG, "expression")
-    monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES - 1)
-    with pytest.raises(UserError, match=rf"makes {CELLS} cells of {GENES} genes dense, which needs .* GB of memory"):
-        baseline_scores(table, CONFIG, "expression")
+    data = split_data(table, CONFIG)
+    monkeypatch.setattr(registered, "memory_share", lambda: 3 * 4 * CELLS * GENES)
+    DOMAIN.check_baseline_sizes(CONFIG, ["expression"], data)
+    monkeypatch.setattr(registered, "memory_share", lambda: 3 * 4 * CELLS * GENES - 1)
+    with pytest.raises(UserError, match="the baseline expression needs .* GB of memory"):
+        DOMAIN.check_baseline_sizes(CONFIG, ["expression"], data)
+    assert scores_of(table, CONFIG, "expression") == {}  # where it was not refused before
     monkeypatch.setattr("r2mae.cells.evaluate._RANK_CELLS", 10)
     few = CONFIG.replace(max_cells=tuple(f"{name}=20" for name in (*CONFIG.data.labels, *CONFIG.data.regress)))
-    baselines.check_memory(table, few, "expression")
+    DOMAIN.check_baseline_sizes(few, ["expression"], data)
+
+
+def scores_of(table: CellTable, config: CellsConfig, name: str, **options: Any) -> dict[str, float]:
+    """Return the scores of a baseline."""
+    return DOMAIN.score_baseline(config, name, split_data(table, config), **options)
 
 
 def normalized(table: CellTable) -> np.ndarray:
@@ -139,7 +147,7 @@ def test_embeddings_of_others_that_do_not_fit(table: CellTable, adata: anndata.A
 
 def test_baselines_are_scored_on_the_cells_of_the_models(table: CellTable, written: str) -> None:
     config = CONFIG.replace(data=written)
-    scores = {name: baseline_scores(table, config, name) for name in ("expression", "pca", "X_scgpt")}
+    scores = {name: scores_of(table, config, name) for name in ("expression", "pca", "X_scgpt")}
     assert scores["pca"] == evaluate_embedding(table, pca_embedding(table), CONFIG)
     assert scores["expression"] == pytest.approx(evaluate_embedding(table, normalized(table), CONFIG), rel=1e-5)
     assert scores["expression"]["cell_type_bacc"] > 0.9 > scores["X_scgpt"]["cell_type_bacc"]
@@ -148,7 +156,7 @@ def test_baselines_are_scored_on_the_cells_of_the_models(table: CellTable, writt
 @pytest.mark.filterwarnings("ignore")
 def test_scvi_is_a_row(table: CellTable) -> None:
     pytest.importorskip("scvi")
-    scores = baseline_scores(table, CONFIG.replace(epochs=2), "scvi")
+    scores = scores_of(table, CONFIG.replace(epochs=2), "scvi")
     expected = {"score", "cell_type_bacc", "cell_type_bacc_donors_low", "effective_rank", "reconstruction_r_0.7"}
     assert expected <= scores.keys()
 
@@ -174,7 +182,7 @@ def test_the_mean_cell_is_one_vector_for_all_cells(table: CellTable) -> None:
     """Its r by cell is high and its r by gene zero; the loss is that of the moments' negative binomial."""
     train, test = held_out(table)
     recorder = ItemRecorder()
-    scores = baseline_scores(table, CONFIG, "mean", items=recorder)
+    scores = scores_of(table, CONFIG, "mean", items=recorder)
     mean, hidden = logs(train).mean(axis=0), hidden_genes(0.5)
     each = [np.corrcoef(mean[hidden], row[hidden])[0, 1] for row in logs(test)]
     assert scores["reconstruction_r_0.5"] == pytest.approx(np.nanmean(each), abs=1e-5)
@@ -207,14 +215,14 @@ def test_genes_without_counts_have_a_finite_loss(table: CellTable) -> None:
     mean_cell = fit_mean_cell(changed, train)
     assert mean_cell.shares[0] == pytest.approx(0.5 / counts[train].sum(), rel=1e-2)
     assert mean_cell.theta[1] == pytest.approx(1e6)
-    assert np.isfinite(baseline_scores(changed, CONFIG, "mean")["masked_loss"])
+    assert np.isfinite(scores_of(changed, CONFIG, "mean")["masked_loss"])
 
 
 def test_the_gaussian_predicts_hidden_genes_from_kept_ones(table: CellTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the textbook formula with the covariance of scikit-learn; the library is estimated from the kept genes."""
     monkeypatch.setattr(baselines, "_FEW_CELLS", 40)
     train, test = held_out(table)
-    scores = baseline_scores(table, CONFIG, "gaussian")
+    scores = scores_of(table, CONFIG, "gaussian")
     fitted, hidden = LedoitWolf().fit(logs(train)), hidden_genes(0.3)
     kept = ~hidden
     shares = (train / train.sum(axis=1, keepdims=True)).mean(axis=0)
@@ -248,21 +256,19 @@ def test_hidden_counts_do_not_change_what_the_gaussian_predicts(table: CellTable
 def test_a_covariance_that_does_not_fit_into_memory_is_refused(
     table: CellTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baselines, "memory_limit", lambda: 10 * 8 * GENES**2 - 1)
-    with pytest.raises(UserError, match=rf"gaussian takes the covariance of {GENES} genes, which needs .* omit the"):
+    monkeypatch.setattr(registered, "memory_share", lambda: 10 * 8 * GENES**2 - 1)
+    with pytest.raises(UserError, match="the baseline gaussian needs .* omit the"):
         DOMAIN.check_baseline_sizes(CONFIG, ["mean", "gaussian"], split_data(table, CONFIG))
 
 
 def test_without_validation_cells_there_is_nothing_to_predict(table: CellTable) -> None:
     none = CONFIG.replace(validation=0.0)
-    assert baseline_scores(table, none, "mean") == baseline_scores(table, none, "gaussian") == {}
+    assert scores_of(table, none, "mean") == scores_of(table, none, "gaussian") == {}
 
 
-def test_unknown_baselines_are_named(table: CellTable, written: str) -> None:
-    known = "unknown baseline 'X_uce': choose from: expression, pca, scvi, mean, gaussian, X_scgpt"
-    for name, told in (("scvii", "unknown baseline 'scvii': did you mean 'scvi'"), ("X_uce", known)):
-        with pytest.raises(UserError, match=told):
-            baseline_scores(table, CONFIG.replace(data=written), name)
+def test_an_embedding_that_is_not_there_is_named(table: CellTable, written: str) -> None:
+    with pytest.raises(UserError, match="unknown key of .obsm 'X_uce': .*X_scgpt"):
+        obsm_embedding(table, written, "X_uce")
 
 
 def test_expression_of_real_cells_tells_their_types() -> None:
@@ -275,7 +281,7 @@ def test_expression_of_real_cells_tells_their_types() -> None:
     config = CellsConfig.make(data="csle", donor_key="donor", labels=("cell_type", "condition"), regress=("age",))
     table = load_cells("csle")
     assert split_donors(table, config).test.sum() == 44 - 26
-    scores = baseline_scores(table, config, "pca")
+    scores = scores_of(table, config, "pca")
     assert scores["cell_type_bacc"] > 0.85
     assert scores["cell_type_auroc"] > 0.95
     assert -0.2 < scores["age_spearman_cell"] < 0.8

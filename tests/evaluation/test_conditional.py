@@ -61,7 +61,9 @@ def test_all_ways_of_solving_agree(
     centred = torch.where(hidden, 0.0, values - module.mean)
     at_once = torch.where(hidden, module._by_covariance(centred, hidden) + module.mean, values)
     np.testing.assert_allclose(at_once, expected, atol=1e-4)
-    monkeypatch.setattr(conditional, "MAX_FEATURES", FEATURES - 1)  # by factors: with one less than features it is the same Gaussian
+    monkeypatch.setattr(
+        conditional, "MAX_FEATURES", FEATURES - 1
+    )  # by factors: with one less than features it is the same Gaussian
     monkeypatch.setattr(conditional, "RANK", FEATURES - 1)
     monkeypatch.setattr(conditional, "_NUMBERS", 7 * FEATURES**2)
     factors = ConditionalMean(FEATURES)

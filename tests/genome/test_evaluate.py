@@ -14,7 +14,7 @@ from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.batches import load_data
 from r2mae.genome.domain import DOMAIN
-from r2mae.genome.evaluate import RATIOS, alignment_logs, baseline_scores, composition, curve_scores, evaluate
+from r2mae.genome.evaluate import RATIOS, alignment_logs, composition, curve_scores, evaluate
 from r2mae.genome.task import HiddenBases
 from r2mae.masking.keys import Key
 
@@ -96,15 +96,15 @@ def test_baselines(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> No
     data = load_data(run)
     fractions = composition(data)
     assert float(fractions.sum()) == pytest.approx(1)
-    plain = baseline_scores(run, "composition", data)
+    plain = DOMAIN.score_baseline(run, "composition", data)
     assert plain["masked_loss"] == pytest.approx(-float((fractions * fractions.log()).sum()), rel=0.2)
-    scores = baseline_scores(run, "alignment", data)
+    scores = DOMAIN.score_baseline(run, "alignment", data)
     assert scores != plain
     # Without aligned species in the model the baseline has all that the store has.
-    assert baseline_scores(run, "alignment", load_data(config(small, species=("none",)))) == scores
-    assert baseline_scores(run, "alignment", load_data(config(small, species=("s1",)))) != scores
+    assert DOMAIN.score_baseline(run, "alignment", load_data(config(small, species=("none",)))) == scores
+    assert DOMAIN.score_baseline(run, "alignment", load_data(config(small, species=("s1",)))) != scores
     assert DOMAIN.score_baseline(run, "alignment", data) == scores
-    assert baseline_scores(run, "alignment", load_data(config(small, validation=0.0))) == {}
+    assert DOMAIN.score_baseline(run, "alignment", load_data(config(small, validation=0.0))) == {}
 
 
 def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
@@ -118,7 +118,7 @@ def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
     few = DOMAIN.evaluate(said, task, model, data)
     assert few != DOMAIN.evaluate(default, task, model, data)
     assert DOMAIN.evaluate(default.with_measurement(eval_windows=2), task, model, data) == few
-    assert baseline_scores(said, "alignment", data) != baseline_scores(default, "alignment", data)
+    assert DOMAIN.score_baseline(said, "alignment", data) != DOMAIN.score_baseline(default, "alignment", data)
     assert "2 windows" in said.measured_in_words()
     assert default.measured_in_words() == ""
     assert said.with_measurement(variants="other.tsv", label="score").evaluation.eval_windows == 2

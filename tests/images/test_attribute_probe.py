@@ -12,7 +12,7 @@ from r2mae.images.batches import ImageBatches, ImageData, architecture
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.domain import DOMAIN
-from r2mae.images.evaluate import baseline_scores, evaluate, masked_scores
+from r2mae.images.evaluate import evaluate, masked_scores
 from r2mae.images.models.unet import UNet
 from r2mae.images.task import ImageTask, PixelTask
 from r2mae.masking.keys import Key
@@ -80,7 +80,7 @@ def test_attributes_of_one_value_give_no_score(config: ImagesConfig) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("baseline", ["pixels", "pca", "mean"])
 def test_baselines_are_probed_as_well(config: ImagesConfig, baseline: str) -> None:
-    scores = baseline_scores(config, baseline, data_of(config))
+    scores = DOMAIN.score_baseline(config, baseline, data_of(config))
     if baseline == "mean":
         assert not set(NAMES) & scores.keys()
     else:
@@ -108,6 +108,6 @@ def test_baselines_are_measured_on_the_masks_of_the_model(config: ImagesConfig) 
             return self.mean.expand(x.shape), torch.zeros(len(x), 1)
 
     expected = masked_scores(made(data)[0], Mean(), ImageBatches(data.splits.test.images), ItemRecorder())
-    found = baseline_scores(config, "mean", data)
+    found = DOMAIN.score_baseline(config, "mean", data)
     assert found["masked_mse"] == pytest.approx(expected["masked_mse"], rel=1e-5)
     assert found["clean_mse"] == pytest.approx(float((images - mean).square().mean()), rel=1e-4)

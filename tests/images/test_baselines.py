@@ -16,7 +16,7 @@ from r2mae.images.batches import ImageBatches, ImageData, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.domain import DOMAIN
-from r2mae.images.evaluate import RATIOS, baseline_scores, evaluate, fit_components
+from r2mae.images.evaluate import RATIOS, evaluate, fit_components
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import element_mask
 
@@ -34,6 +34,9 @@ def data(config: ImagesConfig) -> ImageData:
     return load_data(config)
 
 
+SIMPLE = ("pixels", "pca", "mean")
+
+
 def flat(images: ImageSet) -> np.ndarray:
     return images.images.reshape(len(images), -1).astype(np.float64) / 255
 
@@ -45,6 +48,7 @@ def test_names_are_those_of_a_model(config: ImagesConfig, data: ImageData) -> No
     known = set(evaluate(config, task, model, data))
     found = {name: set(DOMAIN.score_baseline(config, name, data)) for name in DOMAIN.baselines_of(config)}
     assert found == {
+        "untrained": known,
         "pixels": {"probe_accuracy", "knn_accuracy", *SPECTRUM},
         "pca": known - MASKED,
         "mean": {"clean_mse", *MASKED},
@@ -56,14 +60,14 @@ def test_names_are_those_of_a_model(config: ImagesConfig, data: ImageData) -> No
 def test_pixels_are_probed_as_an_embedding_is(config: ImagesConfig, data: ImageData) -> None:
     train, test = (part.images.reshape(len(part), -1) for part in (data.splits.train, data.splits.test))
     truth, labels = data.splits.test.labels, data.splits.train.labels
-    scores = baseline_scores(config, "pixels", data)
+    scores = DOMAIN.score_baseline(config, "pixels", data)
     head = fit_head((train / 255).astype(np.float32), labels, seed=config.seed)
     assert scores["probe_accuracy"] == pytest.approx(head.accuracy((test / 255).astype(np.float32), truth), abs=0.01)
     assert scores["probe_accuracy"] > 0.8
 
 
 def test_the_mean_image_is_the_prediction(config: ImagesConfig, data: ImageData) -> None:
-    scores = baseline_scores(config, "mean", data)
+    scores = DOMAIN.score_baseline(config, "mean", data)
     test, mean = flat(data.splits.test), flat(data.splits.train).mean(axis=0)
     assert scores["clean_mse"] == pytest.approx(((test - mean) ** 2).mean(), rel=1e-5)
     for place, ratio in enumerate(RATIOS):
@@ -77,7 +81,7 @@ def test_the_mean_image_is_the_prediction(config: ImagesConfig, data: ImageData)
 def test_components_reconstruct_as_scikit_learns(config: ImagesConfig, data: ImageData) -> None:
     train, test = flat(data.splits.train), flat(data.splits.test)
     pca = PCA(config.model.latent, svd_solver="full").fit(train)
-    scores = baseline_scores(config, "pca", data)
+    scores = DOMAIN.score_baseline(config, "pca", data)
     clean = pca.inverse_transform(pca.transform(test))
     assert scores["clean_mse"] == pytest.approx(((test - clean) ** 2).mean(), rel=1e-3)
     assert not MASKED & set(scores)  # a projection fills in nothing
@@ -85,11 +89,11 @@ def test_components_reconstruct_as_scikit_learns(config: ImagesConfig, data: Ima
 
 def test_the_gaussian_fills_in_what_the_model_is_scored_on(config: ImagesConfig, data: ImageData) -> None:
     train, test = flat(data.splits.train), flat(data.splits.test)
-    scores = baseline_scores(config, "gaussian", data)
+    scores = DOMAIN.score_baseline(config, "gaussian", data)
     hidden = element_mask(test.shape, 0.3, Key.root(0).fold("evaluation masks").fold(RATIOS.index(0.3))).numpy()
     made = GaussianConditionalMean.fit(train).fill(test, hidden).clip(0, 1)
     assert scores["masked_mse_0.3"] == pytest.approx(((test - made) ** 2)[hidden].mean(), rel=1e-3)
-    assert scores["masked_mse"] < 0.6 * baseline_scores(config, "mean", data)["masked_mse"]
+    assert scores["masked_mse"] < 0.6 * DOMAIN.score_baseline(config, "mean", data)["masked_mse"]
 
 
 def test_axes_are_those_of_scikit_learn_and_always_the_same(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,13 +122,13 @@ def test_images_without_labels_or_contents(config: ImagesConfig, tmp_path: Path)
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.random((40, 4, 4), np.float32))
     plain = config.replace(data=str(tmp_path / "a.npy"))
-    found = {name: baseline_scores(plain, name, load_data(plain)) for name in DOMAIN.default_baselines}
+    found = {name: DOMAIN.score_baseline(plain, name, load_data(plain)) for name in SIMPLE}
     assert set(found["pixels"]) == SPECTRUM
     assert set(found["pca"]) == {"clean_mse", *SPECTRUM}
     black = ImageSet("black", np.zeros((8, 4, 4, 1), np.uint8))
     nothing = ImageData(Splits(black, black), ImageBatches(black.images), None, {})
-    assert baseline_scores(config, "pixels", nothing) == {}
-    assert baseline_scores(config, "pca", nothing)["clean_mse"] == 0
+    assert DOMAIN.score_baseline(config, "pixels", nothing) == {}
+    assert DOMAIN.score_baseline(config, "pca", nothing)["clean_mse"] == 0
 
 
 @pytest.mark.filterwarnings("error")
@@ -133,8 +137,8 @@ def test_mapped_images_are_read_a_batch_at_a_time(config: ImagesConfig, tmp_path
     with memory_of(1):
         mapped = ImageSet("mapped", read_npy(tmp_path / "a.npy"))
     data = ImageData(Splits(mapped, mapped), ImageBatches(mapped.images), None, {})
-    for name in DOMAIN.default_baselines:
-        assert baseline_scores(config, name, data)
+    for name in SIMPLE:
+        assert DOMAIN.score_baseline(config, name, data)
 
 
 @pytest.mark.slow
@@ -142,4 +146,4 @@ def test_a_wide_test_part_has_no_spectrum(
     config: ImagesConfig, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(baselines, "_RANK_NUMBERS", 1000)
-    assert set(baseline_scores(config, "pixels", data)) == {"probe_accuracy"}
+    assert set(DOMAIN.score_baseline(config, "pixels", data)) == {"probe_accuracy"}

@@ -21,7 +21,7 @@ from r2mae.images.batches import load_data, mean_image
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.domain import DOMAIN
-from r2mae.images.evaluate import baseline_scores, complete, embed_set, evaluate
+from r2mae.images.evaluate import complete, embed_set, evaluate
 from r2mae.images.files import Cache, DecodedImages, Reading
 from r2mae.images.finetune import FINETUNED
 from r2mae.training.loop import fit
@@ -184,8 +184,8 @@ def test_scores_are_the_same_wherever_images_are_kept(folder: Path) -> None:
         complete(task, model, data, 0.5)
         found = {"embedded": float(embed_set(task, model, data.splits.train).sum())}
         found |= evaluate(settings, task, model, data)
-        for name in DOMAIN.default_baselines:
-            found |= {f"{name} {key}": value for key, value in baseline_scores(settings, name, data).items()}
+        for name in DOMAIN.default_baselines_of(settings):
+            found |= {f"{name} {key}": value for key, value in DOMAIN.score_baseline(settings, name, data).items()}
         return found
 
     expected = scores("memory")
@@ -199,7 +199,7 @@ def test_the_pixels_of_a_set_beyond_memory_are_not_probed(folder: Path, caplog: 
     settings = config(folder, "none")
     data = load_data(settings)
     with memory_of(1000), caplog.at_level(logging.WARNING, "r2mae"):
-        assert "probe_accuracy" not in baseline_scores(settings, "pixels", data)
+        assert "probe_accuracy" not in DOMAIN.score_baseline(settings, "pixels", data)
     assert any("do not fit into memory" in line for line in caplog.messages)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from r2mae.cells.batches import split_data
-from r2mae.cells.config import BASELINES, CellsConfig
+from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import probe_cells
 from r2mae.cells.evaluate import (
     LOSS_RATIOS,
@@ -26,9 +26,8 @@ from r2mae.cells.evaluate import (
     reconstruction_scores,
 )
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.table import memory_limit, opened, path_of, read_element, read_obs
+from r2mae.cells.table import opened, path_of, read_element, read_obs
 from r2mae.cells.task import CSR, GeneTask, dense
-from r2mae.cores import gigabytes
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
@@ -53,23 +52,10 @@ def log_normalized_expression(table: "CellTable", rows: Int64[np.ndarray, " n"])
     return np.asarray(_log_normalized(table, rows).toarray(), dtype=np.float32)
 
 
-def check_memory(table: "CellTable", config: CellsConfig, name: str) -> None:
-    """Refuse dense expression, or the covariance of `gaussian`, that with its copies does not fit into memory."""
-    genes = table.counts.shape[1]
-    if name == "expression":
-        rows = len(embedded_rows(table, config, probe_cells(table, config)[0])[1])
-        does, size = f"makes {rows:,} cells of {genes:,} genes dense", _COPIES * 4 * rows * genes
-        fewer = "cells (--max-cells COLUMN=NUMBER) or genes (--n-top-genes)"
-    elif name == "gaussian":
-        does, fewer = f"takes the covariance of {genes:,} genes", "genes (--n-top-genes)"
-        size = GaussianConditionalMean.bytes_to_fit(len(table.obs), genes)
-    else:
-        return
-    if size > (limit := memory_limit()):
-        raise UserError(
-            f"the baseline {name} {does}, which needs {gigabytes(size)} of memory, and the limit is "
-            f"{gigabytes(limit)}: take fewer {fewer}, lower --jobs of a comparison, or omit the baseline"
-        )
+def dense_bytes(table: "CellTable", config: CellsConfig) -> int:
+    """Return the memory that dense expression needs while it is probed, in bytes."""
+    rows = len(embedded_rows(table, config, probe_cells(table, config)[0])[1])
+    return _COPIES * 4 * rows * table.counts.shape[1]
 
 
 def pca_embedding(table: "CellTable", width: int = 50, seed: int = 0) -> Float32[np.ndarray, "cells width"]:
@@ -101,7 +87,7 @@ def obsm_embedding(table: "CellTable", source: str, key: str) -> Float32[np.ndar
     with opened(path) as store:
         stored = tuple(map(str, store.get("obsm", ())))
         if key not in stored:
-            raise unknown("baseline", key, (*BASELINES, *stored))
+            raise unknown("key of .obsm", key, stored)
         values = read_element(path, store, f"obsm/{key}")
     names = read_obs(source).index
     if not names.is_unique:
@@ -177,23 +163,16 @@ def expected_by_gaussian(
     return torch.from_numpy(filled.clip(0.0).astype(np.float32))
 
 
-def _imputation_scores(
-    table: "CellTable", config: CellsConfig, name: str, items: "ItemRecorder | None"
-) -> dict[str, float]:
-    """Score `mean` or `gaussian`, fitted on training cells, at hidden genes of validation cells."""
-    data = split_data(table, config)
+def score_mean(table: "CellTable", config: CellsConfig, items: "ItemRecorder | None" = None) -> dict[str, float]:
+    """Score the mean training cell at hidden genes of validation cells.
+
+    The loss takes its shares of the library, correlations its mean log-normalised expression. `items` records the share
+    of each cell in the loss.
+    """
+    data, genes = split_data(table, config), table.counts.shape[1]
     if data.validation is None:
         return {}
-    genes, rows = table.counts.shape[1], data.train.rows
-    mean = fit_mean_cell(table, rows)
-    if name == "gaussian":
-
-        def parts() -> Iterator[np.ndarray]:
-            starts = range(0, len(rows), _FEW_CELLS)
-            return (log_normalized_expression(table, rows[first : first + _FEW_CELLS]) for first in starts)
-
-        expected = partial(expected_by_gaussian, GaussianConditionalMean.fit(parts), torch.from_numpy(mean.shares))
-        return reconstruction_scores(expected, genes, data.validation, logged=True)
+    mean = fit_mean_cell(table, data.train.rows)
     losses = masked_gene_losses(GeneTask(genes), mean.model(), data.validation, items=items)
 
     def mean_of(batch: CSR, hidden: Tensor) -> Tensor:
@@ -201,6 +180,22 @@ def _imputation_scores(
 
     reconstructed = reconstruction_scores(mean_of, genes, data.validation, logged=True)
     return by_ratio("masked_loss", LOSS_RATIOS, losses) | reconstructed
+
+
+def score_gaussian(table: "CellTable", config: CellsConfig) -> dict[str, float]:
+    """Score the conditional mean of a Gaussian (:func:`expected_by_gaussian`) at hidden genes of validation cells."""
+    data = split_data(table, config)
+    if data.validation is None:
+        return {}
+    rows = data.train.rows
+
+    def parts() -> Iterator[np.ndarray]:
+        starts = range(0, len(rows), _FEW_CELLS)
+        return (log_normalized_expression(table, rows[first : first + _FEW_CELLS]) for first in starts)
+
+    shares = torch.from_numpy(fit_mean_cell(table, rows).shares)
+    expected = partial(expected_by_gaussian, GaussianConditionalMean.fit(parts), shares)
+    return reconstruction_scores(expected, table.counts.shape[1], data.validation, logged=True)
 
 
 @contextmanager
@@ -285,40 +280,15 @@ def expected_by_scvi(model: Any, batch: CSR, hidden: Int64[Tensor, " hidden"]) -
     return share
 
 
-def baseline_scores(
-    table: "CellTable", config: CellsConfig, name: str, *, items: "ItemRecorder | None" = None
-) -> dict[str, float]:
-    """Score a baseline by those scores of :func:`~r2mae.cells.evaluate.evaluate` that it can have, on the same cells.
-
-    ``expression``, ``pca`` and keys of the file's ``.obsm`` are embeddings, and so is ``scvi``, which also predicts
-    hidden genes. ``mean`` and ``gaussian`` only predict hidden genes: by the mean training cell (for the loss its
-    shares of the library, for the correlations its mean log-normalised expression), and by the conditional mean of a
-    Gaussian (:func:`expected_by_gaussian`), which has no loss. The configuration's seed divides the donors, splits off
-    the validation cells, and seeds scVI. `items` records the share of each cell in the loss of ``mean``.
-
-    Raises
-    ------
-    UserError
-        For an unknown baseline, or one that does not fit into memory.
-    """
-    check_memory(table, config, name)
-    reconstructed: dict[str, float] = {}
-    embedding: Any
-    if name in ("mean", "gaussian"):
-        return _imputation_scores(table, config, name, items)
-    if name == "expression":
-        embedding = partial(log_normalized_expression, table)
-    elif name == "pca":
-        embedding = pca_embedding(table, seed=config.seed)
-    elif name == "scvi":
-        model = train_scvi(table, config)
-        with _quiet():
-            embedding = np.asarray(model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
-        if (held_out := split_data(table, config).validation) is not None:
-            reconstructed = reconstruction_scores(partial(expected_by_scvi, model), table.counts.shape[1], held_out)
-    else:
-        embedding = obsm_embedding(table, config.data.source, name)
-    return evaluate_embedding(table, embedding, config) | reconstructed
+def score_scvi(table: "CellTable", config: CellsConfig) -> dict[str, float]:
+    """Train scVI (:func:`train_scvi`), and score its embedding and its prediction of hidden genes."""
+    model = train_scvi(table, config)
+    with _quiet():
+        embedding = np.asarray(model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
+    scores = evaluate_embedding(table, embedding, config)
+    if (held_out := split_data(table, config).validation) is None:
+        return scores
+    return scores | reconstruction_scores(partial(expected_by_scvi, model), table.counts.shape[1], held_out)
 
 
 def _log_normalized(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> "csr_matrix":

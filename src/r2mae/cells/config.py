@@ -28,8 +28,6 @@ LEAST_STEPS = 500
 PROBES = ("labels", "regress", "donor_key")
 """The fields of the data with which a finished run can be measured again."""
 _PAPER = {"n_hidden": 2000, "n_latent": 1000, "batch_size": 400, "weight_decay": 1e-4}
-BASELINES = ("expression", "pca", "scvi", "mean", "gaussian")
-"""What every file can be compared with; the last two predict hidden genes and embed nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,15 +1,16 @@
 """The domain `cells`: its interface for the layers above. torch and anndata are imported only for data or models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cells.config import BASELINES, PROBES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
+from r2mae.cells.config import PROBES, CellsConfig, CellsDataConfig, CellsEvaluationConfig
 from r2mae.cells.models import MODELS
+from r2mae.cells.registered_baselines import embedding_baseline
 from r2mae.cells.sets import SETS
 from r2mae.domains.base import Domain
+from r2mae.domains.baselines import Baseline
 from r2mae.domains.options import CommandLine, Evaluation, Offered, as_in_run
 from r2mae.errors import UserError, listed
 from r2mae.evaluation.metrics import Metric
@@ -82,7 +83,7 @@ class CellsDomain(Domain):
             'the file itself, with the embedding in .obsm["X_r2mae"]',
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
         ),
-        baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
+        baselines="keys of .obsm",
         example="cells.h5ad --batch-key batch",
     )
 
@@ -166,37 +167,12 @@ class CellsDomain(Domain):
 
         return load_other_data(*arguments, **options)
 
-    default_baselines = ("mean",)
-
-    def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
-        """Return :data:`BASELINES` and the keys of the file's ``.obsm``; mean and gaussian need validation cells."""
+    def other_baselines(self, config: CellsConfig) -> Mapping[str, Baseline]:
+        """Return the embeddings in ``.obsm`` of the file, by their keys."""
         from r2mae.cells.table import opened, path_of
 
         with opened(path_of(config.data.source)) as store:
-            stored = tuple(str(key) for key in store.get("obsm", {}))
-        return (*(BASELINES if config.data.validation else BASELINES[:3]), *stored)
-
-    def default_baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
-        """Return mean if there are validation cells; the file is not opened."""
-        return self.default_baselines if config.data.validation else ()
-
-    def check_baselines(self, names: Sequence[str]) -> None:
-        """Refuse a baseline whose package is missing, before hours of other work."""
-        if "scvi" in names and find_spec("scvi") is None:
-            raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or omit it")
-
-    def check_baseline_sizes(self, config: CellsConfig, names: Sequence[str], data: "CellData") -> None:
-        """Refuse expression, or a covariance, that does not fit into memory; other baselines are narrow."""
-        from r2mae.cells.baselines import check_memory
-
-        for name in names:
-            check_memory(data.table, config, name)
-
-    def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
-        """Measure a baseline by those scores of :meth:`evaluate` that it can have."""
-        from r2mae.cells.baselines import baseline_scores
-
-        return baseline_scores(data.table, config, name, **options)
+            return {str(key): embedding_baseline(str(key)) for key in store.get("obsm", {})}
 
     exporters = {".h5ad": _write_h5ad, **Domain.exporters}  # noqa: RUF012
 

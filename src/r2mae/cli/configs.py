@@ -13,6 +13,7 @@ import yaml
 
 from r2mae.cli.parsing import HELP, Parser
 from r2mae.cores import DEVICES
+from r2mae.domains.baselines import known_baselines
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers
 from r2mae.errors import UserError, nearest, unknown
@@ -148,9 +149,10 @@ def _suggested(option: ConfigOption, domain: "Domain") -> ConfigOption:
         names = tuple(domain.presets)
         return replace(option, words=names, help=f"{', '.join(names) or 'there are none'}.", metavar="NAME")
     if option.name == "baselines":
-        default, known = domain.default_baselines, domain.command_line.baselines
-        help_, text = f"Baselines to measure, or none: {known or 'there are none'}.", ", ".join(default) or "none"
-        return replace(option, words=("none", *default), help=help_, default_text=text, common=bool(known))
+        found, more = known_baselines(domain.name), domain.command_line.baselines
+        help_ = f"Baselines to measure, or none: {', '.join([*found, *filter(None, [more])])}."
+        text = ", ".join(one.name for one in found.values() if one.default)
+        return replace(option, words=("none", *found), help=help_, default_text=text)
     if option.name == "schemes":
         help_ = f"Schemes to compare: {', '.join(scheme_names())}. {option.help}"
         return replace(option, words=scheme_names, help=help_)

@@ -179,12 +179,10 @@ def check_baselines(config: RunConfig, domain: Domain, names: Sequence[str]) -> 
     if not names:
         return
     known = domain.baselines_of(config)
-    if not known:
-        raise UserError(f"the domain {domain.name} has no baselines of such data: omit --baselines")
     for name in names:
         if name not in known:
-            raise unknown("baseline", name, known)
-    domain.check_baselines(names)
+            raise unknown("baseline", name, tuple(known))
+        known[name].check_package()
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:

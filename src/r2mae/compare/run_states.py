@@ -10,6 +10,7 @@ from typing import Any
 
 from r2mae.compare.runs import SweepRun, baseline_variants, variant_of
 from r2mae.domains.base import Domain
+from r2mae.domains.baselines import known_baselines
 from r2mae.errors import UserError
 from r2mae.files import read_confined
 from r2mae.masking.schemes import scheme_names
@@ -89,13 +90,13 @@ def finished_runs(
     check_options_agree(runs)
     labels = {run.variant.label for run in runs}
     names = scheme_names()
-    default = tuple(getattr(domain, "default_baselines", ()))
+    registered = list(known_baselines(domain.name))
 
     def order(run: SweepRun) -> tuple[Any, ...]:
         variant = run.variant
         if labels <= set(first):
             return (list(first).index(variant.label), run.seed)
-        kind = default.index(variant.label) if variant.label in default else len(default)
+        kind = registered.index(variant.label) if variant.label in registered else len(registered)
         scheme = kind if variant.baseline else names.index(variant.config.scheme.name)
         ratio = 0.0 if math.isnan(variant.values["ratio"]) else variant.values["ratio"]
         return (variant.baseline, scheme, ratio, variant.label, run.seed)

@@ -193,13 +193,14 @@ def training_sentence(differences: pd.DataFrame, metric: Metric, places: int, ag
     row = own.iloc[0].to_dict()
     mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
     places = difference_places(mean, low, high, places)
-    gap = f"untrained − {against} is {number(mean, places, signed=True)} ({interval(low, high, places, signed=True)})"  # noqa: RUF001
+    ends = interval(low, high, places, signed=True)
+    gap = f"untrained minus {against}: {number(mean, places, signed=True)}, {ends}"
     told = {
         "worse": "Training pays on this set",
         "better": f"Training harms on this set: the untrained network has a better {metric.label}",
         "undecided": f"Trained models are not shown to have a better {metric.label} than the untrained network",
     }
-    return f"{told[row['verdict']]} ({gap.replace(' (', ', ').rstrip(')')})."
+    return f"{told[row['verdict']]} ({gap})."
 
 
 def chance(p: float) -> str:

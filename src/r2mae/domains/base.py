@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.domains.baselines import Baseline, known_baselines
 from r2mae.domains.options import CommandLine
 from r2mae.environment import standard_session
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.files import write_arrays
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ class Domain:
     """Public data sets, by name."""
     command_line: CommandLine = CommandLine()
     """The domain's own options, evaluations and commands on the command line."""
-    default_baselines: tuple[str, ...] = ()
-    """The baselines that a comparison measures by default."""
     evaluation_support: tuple[str, ...] = ()
     """The arguments among `items`, `kept` and `progress` that `evaluate` takes, in addition to users' options.
 
@@ -128,24 +127,41 @@ class Domain:
         """
         raise UserError(f"runs of the domain {self.name} are measured only on their own data: omit --data")
 
-    def baselines_of(self, config: Any) -> tuple[str, ...]:
-        """Return the baselines that exist for such data: raw features, models of other packages, vectors of a file."""
-        return ()
+    def baselines_of(self, config: Any) -> Mapping[str, Baseline]:
+        """Return the baselines that exist for such a run, by name: the registered ones, then others."""
+        own = {name: one for name, one in known_baselines(self.name).items() if one.applies(config)}
+        return {**own, **self.other_baselines(config)}
+
+    def other_baselines(self, config: Any) -> Mapping[str, Baseline]:
+        """Return the baselines that a run's files bring along, such as columns of scores; by default none."""
+        return {}
+
+    def _baseline(self, config: Any, name: str) -> Baseline:
+        return known_baselines(self.name).get(name) or self.other_baselines(config)[name]
 
     def default_baselines_of(self, config: Any) -> tuple[str, ...]:
-        """Return those of `default_baselines` that exist for such data."""
-        known = self.baselines_of(config) if self.default_baselines else ()
-        return tuple(name for name in self.default_baselines if name in known)
-
-    def check_baselines(self, names: Sequence[str]) -> None:
-        """Refuse a baseline that cannot be measured, for example because a package is missing."""
+        """Return the names of those that a comparison measures by default; no file is opened."""
+        known = known_baselines(self.name).values()
+        return tuple(one.name for one in known if one.default and one.applies(config))
 
     def check_baseline_sizes(self, config: Any, names: Sequence[str], data: Any) -> None:
-        """Refuse a baseline that does not fit into memory, before models are trained or measured."""
+        """Refuse a named baseline that does not fit into memory, before models are trained or measured."""
+        for name in names:
+            if not (one := self._baseline(config, name)).default:
+                one.check_memory(config, data)
 
-    def score_baseline(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Measure a baseline by the parts of `evaluate` that apply: ``score_baseline(config, name, data, …)``."""
-        raise UserError(f"the domain {self.name} has no baselines: omit --baselines")
+    def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
+        """Measure a baseline by the parts of `evaluate` that apply.
+
+        One that does not fit into memory has no scores, and a line says so.
+        """
+        one = self._baseline(config, name)
+        try:
+            one.check_memory(config, data)
+        except UserError as error:
+            warn_once(f"not measured: {error}")
+            return {}
+        return one.score(config, self, data, **options)
 
 
 REQUIRED = ("name", "title", "config", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")

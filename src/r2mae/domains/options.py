@@ -132,7 +132,7 @@ class CommandLine:
     embedding : Offered
         The embedding of new data.
     baselines : str
-        Names that ``--baselines`` takes, as text.
+        What ``--baselines`` takes besides the names of registered ones, as text.
     model_formats : tuple of ModelFormat
         Formats of other libraries in which models can be written.
     commands : mapping of str to Command

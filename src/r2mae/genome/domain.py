@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cores import DEVICES
 from r2mae.domains.base import Domain
+from r2mae.domains.baselines import Baseline
 from r2mae.domains.lookup import check_transformer_step
 from r2mae.domains.options import Command, CommandLine, Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
@@ -16,6 +17,7 @@ from r2mae.fields import argument, option
 from r2mae.files import ordinary
 from r2mae.fingerprint import fingerprint
 from r2mae.genome.config import MODELS, NO_VARIANTS, GenomeConfig, GenomeEvaluationConfig
+from r2mae.genome.registered_baselines import column_baseline
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -237,7 +239,7 @@ class GenomeDomain(Domain):
                 examples=("runs/genome --to gpn -o gpn_msa",),
             ),
         ),
-        baselines="alignment, composition, and columns of the file of variants",
+        baselines="columns of the file of variants",
         commands=_COMMANDS,
         example="human",
     )
@@ -322,21 +324,13 @@ class GenomeDomain(Domain):
             raise UserError("the run names no variants: name a file of them, --variants FILE, and --label COLUMN")
         return evaluate(config, task, model, data, curve=curve, progress=progress)
 
-    default_baselines = ("alignment",)
-
-    def baselines_of(self, config: GenomeConfig) -> tuple[str, ...]:
-        """Return alignment and composition, and with variants also the columns of their file."""
+    def other_baselines(self, config: GenomeConfig) -> Mapping[str, Baseline]:
+        """Return the columns of the file of variants, of which high values are harmful, as those of phyloP and CADD."""
         from r2mae.genome.variants.files import open_variants
 
         file = config.evaluation.variants
         columns = () if file is None else open_variants(Path(file).expanduser()).names
-        return ("alignment", "composition", *columns)
-
-    def score_baseline(self, config: GenomeConfig, name: str, data: "GenomeData", **options: Any) -> dict[str, float]:
-        """Return the scores of a baseline, as :meth:`evaluate` of a model; columns of variants only on variants."""
-        from r2mae.genome.evaluate import baseline_scores
-
-        return baseline_scores(config, name, data, **options)
+        return {name: column_baseline(name) for name in columns}
 
     def load_other_data(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]

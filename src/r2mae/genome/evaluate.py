@@ -117,38 +117,44 @@ def _sums(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases)
     return torch.stack([(losses * real).sum(), (hits & real).sum().to(wide), real.sum().to(wide)])
 
 
-def baseline_scores(
+def score_alignment(config: GenomeConfig, data: GenomeData, **options: Any) -> dict[str, float]:
+    """Score the frequency of each base at the position among the model's species, as :func:`evaluate` a model.
+
+    In windows it has a pseudocount of one base that is divided by the training windows' composition. For a model
+    without aligned species, all species of the store are used. `options` are `curve` and `progress` of
+    :func:`evaluate`.
+    """
+    prior = composition(data)
+    return _score_frequencies(config, data, _site_frequencies, lambda hidden: alignment_logs(hidden, prior), **options)
+
+
+def score_composition(config: GenomeConfig, data: GenomeData, **options: Any) -> dict[str, float]:
+    """Score the composition of the training windows, as :func:`score_alignment`."""
+    logs = composition(data).log()
+
+    def predict(corrupted: HiddenBases) -> Float[Tensor, "batch most bases"]:
+        return logs.expand(*corrupted.columns.shape, -1)
+
+    return _score_frequencies(config, data, _site_composition, predict, **options)
+
+
+def _score_frequencies(
     config: GenomeConfig,
-    name: str,
     data: GenomeData,
+    of_sites: Callable[[GenomeData], SiteLogs],
+    predict: Callable[[HiddenBases], Float[Tensor, "batch most bases"]],
     *,
     curve: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Return the scores of a baseline, as :func:`evaluate` of a model, on the same masks.
-
-    In windows, ``alignment`` is the frequency of each base at the position among the model's species, with a
-    pseudocount of one base that is divided by the training windows' composition. For a model without aligned species,
-    all species of the store are used. ``composition`` is that composition alone. Any other baseline is a column of the
-    file of variants, of which high values are harmful, as those of phyloP and CADD; it has no scores in windows.
-    """
-    found, of_sites = {}, {"alignment": _site_frequencies, "composition": _site_composition}
+    """Return the scores of frequencies on variants, if any, and in windows, on the masks of all models."""
+    found = {}
     if config.evaluation.variants is not None:
-        predictor = of_sites[name](data) if name in of_sites else name
-        found = measure_variants(config.evaluation, data.store, data.held_out, predictor)
-    if not curve or name not in of_sites or data.measured is None:
+        found = measure_variants(config.evaluation, data.store, data.held_out, of_sites(data))
+    if not curve or data.measured is None:
         return found
-    prior, measured = composition(data), data.measured
-    if not data.architecture["species"]:
-        measured = replace(measured, columns=slice(None))
-
-    def predict(corrupted: HiddenBases) -> Float[Tensor, "batch most bases"]:
-        if name == "composition":
-            return prior.log().expand(*corrupted.columns.shape, -1)
-        return alignment_logs(corrupted, prior)
-
-    windows = measured.spread(config.evaluation.eval_windows)
-    return found | curve_scores(predict, windows, progress=progress)
+    measured = data.measured if data.architecture["species"] else replace(data.measured, columns=slice(None))
+    return found | curve_scores(predict, measured.spread(config.evaluation.eval_windows), progress=progress)
 
 
 def composition(data: GenomeData) -> Float64[Tensor, "4"]:

@@ -6,6 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import r2mae.images.registered_baselines  # noqa: F401 (it registers them)
 from r2mae.domains.base import Domain
 from r2mae.domains.options import Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
@@ -83,7 +84,6 @@ class ImagesDomain(ImagesBase):
             "their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz",),
         ),
-        baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,
         commands={"finetune": FINETUNE},
         example="digits",
@@ -154,18 +154,6 @@ class ImagesDomain(ImagesBase):
 
         scores, epochs = evaluate(config, task, model, data, **options), config.evaluation.finetune_epochs
         return scores | (finetune_scores(config, data.splits, epochs, kept) if epochs else {})
-
-    default_baselines = ("pixels", "pca", "mean")
-
-    def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
-        """Return pixels and pca, and mean and gaussian for models whose reconstruction error is over pixels."""
-        return (*self.default_baselines, "gaussian") if config.model.reconstructs else self.default_baselines[:2]
-
-    def score_baseline(self, config: ImagesConfig, name: str, data: "ImageData", **options: Any) -> dict[str, float]:
-        """Measure a baseline as :meth:`evaluate` measures a model."""
-        from r2mae.images.evaluate import baseline_scores
-
-        return baseline_scores(config, name, data, **options)
 
     def load_other_data(
         self, config: ImagesConfig, source: str, architecture: Mapping[str, Any], **reading: Any

@@ -10,9 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
-from r2mae.cores import gigabytes
 from r2mae.environment import sum_dtype
-from r2mae.errors import warn_once
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import score_with_statistics
 from r2mae.evaluation.examples import Examples
@@ -21,7 +19,6 @@ from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.spectrum import spectrum_scores
-from r2mae.images import arrays
 from r2mae.images.batches import MAX_NUMBERS, ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
@@ -205,48 +202,46 @@ def masked_scores(
     return {"masked_mse": float(np.mean(losses)), **by_ratio}
 
 
-def baseline_scores(
-    config: ImagesConfig,
-    name: str,
-    data: ImageData,
-    *,
-    items: ItemRecorder | None = None,
-) -> dict[str, float]:
-    """Score a baseline as :func:`evaluate` scores a model, as far as its scores apply.
+def score_pixels(config: ImagesConfig, data: ImageData, items: ItemRecorder | None = None) -> dict[str, float]:
+    """Score raw pixels as an embedding."""
+    items = items or ItemRecorder()
+    _identify_labels(items, data.splits)
+    read_all(RecordedBatches(ImageBatches(data.splits.test.images), items))
+    return embedding_scores(_flat_pixels, data.splits, config.seed, items=items, most=_RANK_NUMBERS)
 
-    ``pixels`` are an embedding without reconstruction. ``pca`` has as many components of the training images as the
-    representation is wide, and fills in nothing. ``mean`` predicts the mean training image, ``gaussian`` hidden pixels
-    from the kept ones (:mod:`r2mae.evaluation.gaussian`); neither is an embedding.
-    """
+
+def score_components(
+    config: ImagesConfig, data: ImageData, components: int, items: ItemRecorder | None = None
+) -> dict[str, float]:
+    """Score principal components of the training images as an embedding; without any, the mean image as a filling."""
     items = items or ItemRecorder()
     _identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
-    if name == "pixels":
-        read_all(RecordedBatches(test, items))
-        size = 4 * (data.splits.train.images.size + data.splits.test.images.size)
-        if size > arrays.memory_limit():
-            warn_once(f"pixels: not measured, since {gigabytes(size)} of images do not fit into memory")
-            return {}
-        return embedding_scores(_flat_pixels, data.splits, config.seed, items=items, most=_RANK_NUMBERS)
-    together = data.splits.train.shape[2] if config.model.shares_colours else 1
-    if name == "gaussian":
-        size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
-        if size > arrays.memory_limit():
-            warn_once(f"gaussian: not measured, since it needs {gigabytes(size)} of memory")
-            return {}
-        gaussian = _GaussianImages(data.train.unaugmented)
-        task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)
-        return masked_scores(task, gaussian, test, items)
-    model = fit_components(data.train.unaugmented, config.model.latent if name == "pca" else 0, seed=config.seed)
-    task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
-    scores = masked_scores(task, model, test, items) if name == "mean" else {}
+    model = fit_components(data.train.unaugmented, components, seed=config.seed)
+    task = _pixel_task(config, data, fill=tuple(model.mean.tolist()))
+    scores = {} if components else masked_scores(task, model, test, items)
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
         scores["clean_mse"] = clean_mse(task, model, test, items)
-    if name == "pca" or not scores:
+    if components:
         read_all(RecordedBatches(test, items))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
     return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, items=items)
+
+
+def score_gaussian(config: ImagesConfig, data: ImageData, items: ItemRecorder | None = None) -> dict[str, float]:
+    """Score the conditional mean of a Gaussian (:mod:`r2mae.evaluation.gaussian`) as a filling."""
+    items = items or ItemRecorder()
+    _identify_labels(items, data.splits)
+    task = _pixel_task(config, data, mask_input=True)
+    return masked_scores(task, _GaussianImages(data.train.unaugmented), ImageBatches(data.splits.test.images), items)
+
+
+def _pixel_task(config: ImagesConfig, data: ImageData, **fields: Any) -> PixelTask:
+    """Return the task that hides pixels as the configuration's model does."""
+    shape = data.splits.train.shape
+    together = shape[2] if config.model.shares_colours else 1
+    return PixelTask(math.prod(shape), exact=config.task.exact, together=together, **fields)
 
 
 class _GaussianImages(nn.Module):
@@ -255,7 +250,6 @@ class _GaussianImages(nn.Module):
     def __init__(self, images: ImageBatches) -> None:
         super().__init__()
         self.gaussian = GaussianConditionalMean.fit(images.flat_parts)
-        self.pixels = len(self.gaussian.mean)
         self.mean = nn.Parameter(torch.from_numpy(self.gaussian.mean.astype(np.float32)), requires_grad=False)
 
     def forward(

@@ -35,7 +35,7 @@ from r2mae.training.order import BatchOrder, make_loader, stop_workers
 from r2mae.training.run import Run, check_fits_memory, cpu_threads
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
-from r2mae.training.task import Data, Trainable
+from r2mae.training.task import Data, Task, Trainable
 from r2mae.training.validation import batch_norms, estimate_statistics, to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
@@ -155,12 +155,9 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
     """
     config, samples = run.config, len(data.train)
     total = config.optimizer.total_steps(samples)
-    task, model = run.domain.build(data.architecture)
+    task, model, origin = begin(config, run.domain, data) if fresh else (*run.domain.build(data.architecture), None)
     if config.machine.sync_batchnorm and not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
         raise UserError("this model has no batch normalisation: omit --sync-batchnorm")
-    origin = run.domain.load_initial_weights(config, model) if fresh else None
-    if fresh:
-        data.initialise(model)
     scheme = (
         config.scheme.bind(total, samples / config.optimizer.batch_size, config.optimizer.batch_size)
         if config.hides
@@ -172,6 +169,17 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | N
     if config.optimizer.compile:
         model.compile()
     return module, origin
+
+
+def begin(config: RunConfig, domain: Trainable, data: Data) -> tuple[Task, nn.Module, Origin | None]:
+    """Return the task, and the model as a run begins with it, and where its weights are from if they are not random.
+
+    Random weights come from torch's generator (:func:`keyed_torch`).
+    """
+    task, model = domain.build(data.architecture)
+    origin = domain.load_initial_weights(config, model)
+    data.initialise(model)
+    return task, model, origin
 
 
 def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:

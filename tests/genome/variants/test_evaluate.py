@@ -18,7 +18,6 @@ from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.batches import GenomeData, load_data
 from r2mae.genome.config import GenomeConfig, GenomeEvaluationConfig
 from r2mae.genome.domain import DOMAIN
-from r2mae.genome.evaluate import baseline_scores
 from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.labelled import read_labelled
 from r2mae.training.loop import fit
@@ -82,25 +81,25 @@ def test_small_classes_are_named(store: AlignmentStore, file: Path, caplog: pyte
 def test_columns_against_scipy_and_scikit_learn(store: AlignmentStore, file: Path) -> None:
     table = pd.read_csv(file, sep="\t").iloc[2:]
     made, data = data_of(store, **settings(file, classes="kind"))
-    found = baseline_scores(made, "phylo", data, curve=False)
+    found = DOMAIN.score_baseline(made, "phylo", data, curve=False)
     assert found["variants"] == 398
     assert found["spearman"] == pytest.approx(spearmanr(-table.phylo, table.fitness)[0])
     part = table[table.kind == "missense"]
     assert found["spearman_missense"] == pytest.approx(spearmanr(-part.phylo, part.fitness)[0])
     assert found["spearman_blocks_low"] < found["spearman"] < found["spearman_blocks_high"]
     with pytest.raises(UserError, match="column 'kind' has no numbers"):
-        baseline_scores(made, "kind", data, curve=False)
+        DOMAIN.score_baseline(made, "kind", data, curve=False)
     made, data = data_of(store, **settings(file, label="harmful", classes="kind"))
-    found = baseline_scores(made, "phylo", data, curve=False)
+    found = DOMAIN.score_baseline(made, "phylo", data, curve=False)
     assert found["auroc"] == pytest.approx(roc_auc_score(table.harmful, table.phylo))
     assert {"auprc", "partial_auroc", "auprc_synonymous", "auprc_synonymous_blocks_low"} <= found.keys()
 
 
 def test_the_alignment_knows_and_the_composition_does_not(store: AlignmentStore, file: Path) -> None:
     made, data = data_of(store, **settings(file))
-    assert baseline_scores(made, "alignment", data, curve=False)["spearman"] > 0.4
-    assert abs(baseline_scores(made, "composition", data, curve=False)["spearman"]) < 0.2
-    assert DOMAIN.baselines_of(made)[:3] == ("alignment", "composition", "chrom")
+    assert DOMAIN.score_baseline(made, "alignment", data, curve=False)["spearman"] > 0.4
+    assert abs(DOMAIN.score_baseline(made, "composition", data, curve=False)["spearman"]) < 0.2
+    assert [*DOMAIN.baselines_of(made)][:4] == ["untrained", "alignment", "composition", "chrom"]
     names = [metric.name for metric in DOMAIN.metrics_of(made)]
     assert names == ["spearman", "spearman_held_out", "masked_loss", "accuracy"]
 
@@ -110,7 +109,7 @@ def test_contrasts_and_held_out_positions_against_scipy_and_scikit_learn(store: 
     asked = settings(file, classes="kind", contrasts=("missense/synonymous",))
     regions = {"test_regions": ("chr1:101-500",), "validation_regions": ("chr1:901-1100",)}
     made, data = data_of(store, **asked, **regions)
-    found = baseline_scores(made, "phylo", data, curve=False)
+    found = DOMAIN.score_baseline(made, "phylo", data, curve=False)
     for part, end in ((table, ""), (table[table.pos.between(101, 500)], "_held_out")):
         chosen = part[part.kind != "rare"]
         area = roc_auc_score(chosen.kind == "missense", chosen.phylo)
@@ -124,7 +123,7 @@ def test_contrasts_and_held_out_positions_against_scipy_and_scikit_learn(store: 
     assert {"auroc_missense_vs_synonymous", "spearman_synonymous_held_out"} <= names
     without = dict.fromkeys(regions, ()) | {"validation": 0.0}
     made, data = data_of(store, **asked, **without)
-    assert not any("held_out" in name for name in baseline_scores(made, "phylo", data, curve=False))
+    assert not any("held_out" in name for name in DOMAIN.score_baseline(made, "phylo", data, curve=False))
 
 
 def test_a_contrast_is_two_classes_that_there_are(file: Path) -> None:
@@ -150,7 +149,7 @@ def test_a_contrast_needs_no_two_values_of_the_label_on_either_side(store: Align
     table.to_csv(file, sep="\t", index=False)
     asked = settings(file, label="harmful", classes="kind", contrasts=("missense/synonymous",))
     made, data = data_of(store, **asked)
-    found = baseline_scores(made, "phylo", data, curve=False)
+    found = DOMAIN.score_baseline(made, "phylo", data, curve=False)
     assert found["auroc_missense_vs_synonymous"] == pytest.approx(
         roc_auc_score(table.kind[2:].loc[table.kind != "rare"] == "missense", table.phylo[2:].loc[table.kind != "rare"])
     )
@@ -161,7 +160,7 @@ def test_a_contrast_needs_no_two_values_of_the_label_on_either_side(store: Align
 
 def test_few_held_out_variants_are_not_measured_by_themselves(store: AlignmentStore, file: Path) -> None:
     made, data = data_of(store, **settings(file), test_regions=("chr1:101-140",), validation_regions=("chr1:901-1100",))
-    found = baseline_scores(made, "phylo", data, curve=False)
+    found = DOMAIN.score_baseline(made, "phylo", data, curve=False)
     assert 0 < found["variants_held_out"] < 20
     assert "spearman_held_out" not in found
 
@@ -276,7 +275,7 @@ def test_settings_without_variants_and_other_stores(store: AlignmentStore, file:
     assert there.evaluation.variants is None
     unknown, _ = data_of(store, **settings(tmp_path / "c.tsv"))
     with pytest.raises(UserError, match="names chrX, and the store has the contigs chr1: name others with --rename"):
-        baseline_scores(unknown, "alignment", data, curve=False)
+        DOMAIN.score_baseline(unknown, "alignment", data, curve=False)
 
 
 @pytest.mark.slow
@@ -295,7 +294,7 @@ def test_the_figure_of_the_alignment_alone(data_root: Path, tmp_path: Path) -> N
         label="fitness",
         classes="consequence",
     )
-    found = baseline_scores(made, "alignment", load_data(made), curve=False)
+    found = DOMAIN.score_baseline(made, "alignment", load_data(made), curve=False)
     assert found["variants"] == 54_317
     assert found["spearman"] == pytest.approx(0.44, abs=0.005)
     assert found["spearman_missense"] == pytest.approx(0.30, abs=0.005)
