@@ -81,7 +81,7 @@ def test_expression_that_does_not_fit_into_memory_is_refused(table: CellTable, m
     monkeypatch.setattr(registered, "memory_share", lambda: 3 * 4 * CELLS * GENES)
     DOMAIN.check_baseline_sizes(CONFIG, ["expression"], data)
     monkeypatch.setattr(registered, "memory_share", lambda: 3 * 4 * CELLS * GENES - 1)
-    with pytest.raises(UserError, match="the baseline expression needs .* GB of memory"):
+    with pytest.raises(UserError, match=r"the baseline expression needs .* GB of memory"):
         DOMAIN.check_baseline_sizes(CONFIG, ["expression"], data)
     assert scores_of(table, CONFIG, "expression") == {}  # where it was not refused before
     monkeypatch.setattr("r2mae.cells.evaluate._RANK_CELLS", 10)
@@ -257,7 +257,7 @@ def test_a_covariance_that_does_not_fit_into_memory_is_refused(
     table: CellTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registered, "memory_share", lambda: 10 * 8 * GENES**2 - 1)
-    with pytest.raises(UserError, match="the baseline gaussian needs .* omit the"):
+    with pytest.raises(UserError, match=r"the baseline gaussian needs .* omit the"):
         DOMAIN.check_baseline_sizes(CONFIG, ["mean", "gaussian"], split_data(table, CONFIG))
 
 
@@ -267,7 +267,7 @@ def test_without_validation_cells_there_is_nothing_to_predict(table: CellTable) 
 
 
 def test_an_embedding_that_is_not_there_is_named(table: CellTable, written: str) -> None:
-    with pytest.raises(UserError, match="unknown key of .obsm 'X_uce': .*X_scgpt"):
+    with pytest.raises(UserError, match=r"unknown key of \.obsm 'X_uce': .*X_scgpt"):
         obsm_embedding(table, written, "X_uce")
 
 

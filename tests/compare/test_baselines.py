@@ -94,7 +94,7 @@ def test_unknown_baselines_are_refused_before_anything_runs(base: CellsConfig, t
     for names, message in ((["X_truht"], "X_truth"), (["pca", "pca"], "name each baseline once")):
         with pytest.raises(UserError, match=message):
             compare(base, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", baselines=names)
-    with pytest.raises(UserError, match="unknown baseline 'pca'.*untrained"):
+    with pytest.raises(UserError, match=r"unknown baseline 'pca'.*untrained"):
         check_baselines(TextConfig.make(data="notes.txt"), get_domain("text"), ["pca"])
     with pytest.raises(UserError, match="unknown baseline 'piexls': did you mean 'pixels'"):
         check_baselines(ImagesConfig.make(data="digits"), IMAGES, ["piexls"])

@@ -70,8 +70,10 @@ class Baseline:
 
     def check_memory(self, config: Any, data: Any) -> None:
         """Refuse a baseline that needs more than this process's share of the memory."""
-        needed = self.memory(config, data) if self.memory else 0
-        if needed > (limit := memory_share()):
+        if self.memory is None:
+            return
+        needed, limit = self.memory(config, data), memory_share()
+        if needed > limit:
             raise UserError(
                 f"the baseline {self.name} needs {gigabytes(needed)} of memory, and the limit is {gigabytes(limit)}: "
                 "take fewer samples or features, lower --jobs of a comparison, or omit the baseline"
