@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from r2mae.cells.config import BASELINES
 from r2mae.cells.domain import DOMAIN
 from r2mae.compare.comparison import BASELINE
 from r2mae.compare.measure import check_baselines
@@ -57,8 +56,7 @@ def runs(size: Size, out: Path) -> list[SweepRun]:
     settings = {**size.settings, **({"only": size.only} if size.only else {})}
     rows = chosen(size, SCHEMES, REFERENCE)
     bases = {name: cells(name, settings) for name in size.sets}
-    DOMAIN.check_baselines(size.baselines)
-    for base in bases.values() if {*size.baselines} - {*BASELINES} else ():  # keys of obsm, in the file
+    for base in bases.values():
         check_baselines(base, DOMAIN, size.baselines)
     groups = {name: variants_of(base, rows, size.baselines, set=name) for name, base in bases.items()}
     return runs_of_groups(groups, range(size.seeds), out)

@@ -65,8 +65,8 @@ def table(results: pd.DataFrame) -> Tables:
         if fill != "none":
             logs = own.assign(**{ERROR: np.log(own[ERROR])})
             references = partial(best_and_blind, fixed=FIXED, blind="fixed 0.50", higher=False)
-            found = map(gain_in_percent, pooled_rows(gains_by_set(logs, ERROR, references, higher=False)))
-            gains += [{"set": name, "fill": fill, **row} for row in found]
+            gained = map(gain_in_percent, pooled_rows(gains_by_set(logs, ERROR, references, higher=False)))
+            gains += [{"set": name, "fill": fill, **row} for row in gained]
     kept = ["set", "fill", "row", "label", "seed", "seconds", *scores]
     return {"fills": rows, "fills-gains": gains, "fills-runs": results[kept].to_dict("records")}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import Parser, loading
 from r2mae.cores import DEVICES
+from r2mae.domains.baselines import known_baselines
 from r2mae.domains.lookup import open_run
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument, option, options_of
@@ -59,14 +60,15 @@ def _offer(words: Sequence[str], domain: "Domain") -> Offer:
     lines = [(name, one.help) for name, one in every.items()]
     if declared.other_data:
         lines.append(("", f"With --data, {declared.other_data}."))
-    baselines = f"Baselines to measure: {declared.baselines or 'there are none'}."
+    known = (*known_baselines(domain.name), *filter(None, [declared.baselines]))
+    baselines = f"Baselines to measure: {', '.join(known)}."
     return Offer(
         lines,
         chosen.examples,
         [(chosen.options, chosen.name or domain.name), (declared.reading, "with --data")],
         {
             "what": {"words": tuple(every), "help": f"The evaluation: {', '.join(every)}."},
-            "baselines": {"words": domain.default_baselines, "help": baselines},
+            "baselines": {"words": known, "help": baselines},
         },
         {one.typed: name for name, other in reversed(every.items()) for one in options_of(other.options)},
     )

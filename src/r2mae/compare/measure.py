@@ -9,7 +9,7 @@ from typing import Any
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run, get_domain
 from r2mae.environment import standard_session
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.masking.schemes import scheme_kind
 from r2mae.progress import Reporter
@@ -176,13 +176,8 @@ def _read_other_data(
 
 def check_baselines(config: RunConfig, domain: Domain, names: Sequence[str]) -> None:
     """Refuse baselines that the domain does not have for the data of `config`."""
-    if not names:
-        return
-    known = domain.baselines_of(config)
     for name in names:
-        if name not in known:
-            raise unknown("baseline", name, tuple(known))
-        known[name].check_package()
+        domain.baseline(config, name).check_package()
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:

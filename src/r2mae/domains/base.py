@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.domains.baselines import Baseline, known_baselines
 from r2mae.domains.options import CommandLine
 from r2mae.environment import standard_session
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError, unknown, warn_once
 from r2mae.files import write_arrays
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Domain:
     def __init_subclass__(cls, **options: Any) -> None:
         """Let what computes ignore what the caller's session has set (:func:`r2mae.environment.standard_session`)."""
         super().__init_subclass__(**options)
-        for name in ("load", "evaluate", "embed", "examples", "load_other_data", "score_baseline"):
+        for name in ("load", "evaluate", "embed", "examples", "load_other_data"):
             if callable(function := vars(cls).get(name)):
                 setattr(cls, name, standard_session()(function))
 
@@ -136,8 +136,15 @@ class Domain:
         """Return the baselines that a run's files bring along, such as columns of scores; by default none."""
         return {}
 
-    def _baseline(self, config: Any, name: str) -> Baseline:
-        return known_baselines(self.name).get(name) or self.other_baselines(config)[name]
+    def baseline(self, config: Any, name: str) -> Baseline:
+        """Return a baseline of such a run; an unknown one is refused. Files are opened for those that they bring."""
+        registered = known_baselines(self.name).get(name)
+        if registered is not None and registered.applies(config):
+            return registered
+        known = self.baselines_of(config)
+        if name not in known:
+            raise unknown("baseline", name, tuple(known))
+        return known[name]
 
     def default_baselines_of(self, config: Any) -> tuple[str, ...]:
         """Return the names of those that a comparison measures by default; no file is opened."""
@@ -147,15 +154,16 @@ class Domain:
     def check_baseline_sizes(self, config: Any, names: Sequence[str], data: Any) -> None:
         """Refuse a named baseline that does not fit into memory, before models are trained or measured."""
         for name in names:
-            if not (one := self._baseline(config, name)).default:
+            if not (one := self.baseline(config, name)).default:
                 one.check_memory(config, data)
 
+    @standard_session()
     def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
         """Measure a baseline by the parts of `evaluate` that apply.
 
         One that does not fit into memory has no scores, and a line says so.
         """
-        one = self._baseline(config, name)
+        one = self.baseline(config, name)
         try:
             one.check_memory(config, data)
         except UserError as error:

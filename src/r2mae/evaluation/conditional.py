@@ -91,7 +91,7 @@ class ConditionalMean(nn.Module):
             getattr(self, name).copy_(torch.from_numpy(np.asarray(value)))
 
     @torch.no_grad()
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self, values: Float[Tensor, "rows features"], hidden: Bool[Tensor, "rows features"]
     ) -> Float[Tensor, "rows features"]:
@@ -123,7 +123,7 @@ class ConditionalMean(nn.Module):
         """Solve a system with a row and a column for each axis (Woodbury's identity)."""
         size = max(1, _NUMBERS // self.axes.numel())
         coordinates = []
-        for part, mask in zip(centred.split(size), hidden.split(size), strict=True):
+        for part, mask in zip(torch.split(centred, size), torch.split(hidden, size), strict=True):
             inner = torch.where(mask[:, :, None], 0.0, self.axes).mT @ self.axes
             inner.diagonal(dim1=1, dim2=2).add_(self.loads)
             factor = torch.linalg.cholesky_ex(inner)[0]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch

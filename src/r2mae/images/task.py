@@ -164,7 +164,8 @@ def scaled(batch: Tensor) -> Float[Tensor, "batch ..."]:
     return batch.float().mul_(1 / 255) if batch.dtype == torch.uint8 else batch.float()
 
 
-def zero(layer: nn.Module) -> None:
-    """Set all weights of a layer to zero."""
-    for parameter in layer.parameters(recurse=False):
+def zeroed(layer: nn.Module) -> nn.Module:
+    """Set all weights of a layer to zero, and return it."""
+    for parameter in layer.parameters():
         nn.init.zeros_(parameter)
+    return layer

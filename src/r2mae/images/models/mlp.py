@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from r2mae.images.models import MLPSettings as Settings
-from r2mae.images.task import PixelTask, zero
+from r2mae.images.task import PixelTask, zeroed
 
 __all__ = ["MLPAutoencoder", "Settings", "build"]
 
@@ -41,7 +41,7 @@ class MLPAutoencoder(nn.Module):
 
     def begin_at_zero(self) -> None:
         """Make the output a correction, which is zero at first; see :mod:`r2mae.images.models.on_gaussian`."""
-        self.decoder = self.decoder[:1].apply(zero)
+        self.decoder = nn.Sequential(zeroed(self.decoder[0]))
 
     def encode(
         self, flat: Float[Tensor, "batch pixels"], mask: Bool[Tensor, "batch pixels"] | None = None

@@ -14,7 +14,7 @@ from torch.nn.functional import max_pool2d
 
 from r2mae.fields import Size
 from r2mae.images.models import ImageModelSettings
-from r2mae.images.task import PixelTask, scaled, zero
+from r2mae.images.task import PixelTask, scaled, zeroed
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
 from r2mae.masking.schemes import Curriculum
 
@@ -68,7 +68,7 @@ class UNet(nn.Module):
 
     def begin_at_zero(self) -> None:
         """Make the output a correction, which is zero at first; see :mod:`r2mae.images.models.on_gaussian`."""
-        self.output = self.output[:1].apply(zero)
+        self.output = nn.Sequential(zeroed(self.output[0]))
 
     def units(self) -> list[nn.Module]:
         """Return the blocks and the layers between them; see :func:`r2mae.training.task.units_of`."""
