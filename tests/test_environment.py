@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import r2mae.environment as module
-from r2mae.environment import CONTINUED, commit, environment, has_fast_bf16, processor
+from r2mae.environment import CONTINUED, commit, environment, has_fast_bf16, processor, standard_session
 from r2mae.training.folder import RunFolder, read_json
 
 
@@ -94,3 +95,58 @@ def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "_git", told)
     monkeypatch.setenv("PATH", "")
     assert commit.__wrapped__() is None, "no git"
+
+
+def precisions() -> list[str]:
+    import torch
+
+    return [place.fp32_precision for place in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)]
+
+
+@pytest.mark.parametrize("setting", ["legacy", "cuda.matmul", "mkldnn.matmul"])
+def test_a_session_takes_either_setting_of_precision_and_restores_it(setting: str) -> None:
+    import torch
+
+    before = precisions()
+    try:
+        if setting == "legacy":
+            torch.set_float32_matmul_precision("high")
+        else:
+            backend = torch.backends.cuda if setting == "cuda.matmul" else torch.backends.mkldnn
+            backend.matmul.fp32_precision = "tf32"
+        given = precisions()
+        assert given != before
+        with standard_session():
+            assert precisions() == ["ieee", "ieee"]
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert precisions() == given
+        assert setting != "legacy" or torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+def test_overlapping_sessions_of_threads_restore_the_default() -> None:
+    import torch
+
+    first, second = standard_session(), standard_session()
+    torch.set_default_dtype(torch.float64)
+    try:
+        first.__enter__()
+        with ThreadPoolExecutor(1) as thread:  # the second session begins within the first, and ends after it
+            thread.submit(second.__enter__).result()
+            first.__exit__(None, None, None)
+            assert torch.get_default_dtype() == torch.float32
+            thread.submit(second.__exit__, None, None, None).result()
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_session_does_not_import_the_compiler_of_torch() -> None:
+    code = (
+        "import sys, torch\nfrom r2mae.environment import standard_session\n"
+        "with standard_session(): pass\nprint('torch._inductor' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

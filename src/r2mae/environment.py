@@ -5,10 +5,11 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
 _CPUINFO = Path("/proc/cpuinfo")
+_LOCK = Lock()
+_OPEN: list[ExitStack] = []  # one entry for each open session, in all threads
 
 
 def environment() -> dict[str, Any]:
@@ -122,15 +125,7 @@ def standard_session() -> Iterator[None]:
                 sys.modules["numpy"].errstate(divide="warn", over="warn", under="ignore", invalid="warn")
             )
         if torch is not None:
-            dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
-            strict = torch.are_deterministic_algorithms_enabled()
-            warns = torch.is_deterministic_algorithms_warn_only_enabled()
-            stack.callback(torch.set_default_dtype, dtype)
-            stack.callback(torch.set_float32_matmul_precision, precision)
-            stack.callback(torch.use_deterministic_algorithms, strict, warn_only=warns)
-            torch.set_default_dtype(torch.float32)
-            torch.set_float32_matmul_precision("highest")
-            torch.use_deterministic_algorithms(False)
+            stack.enter_context(_standard_defaults(torch))
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
             if torch.get_default_device().type != "cpu":
@@ -139,6 +134,37 @@ def standard_session() -> Iterator[None]:
                 if torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+@contextmanager
+def _standard_defaults(torch: Any) -> Iterator[None]:
+    """Set what all threads share; the first of overlapping sessions sets it, and the last one restores it."""
+    with _LOCK:
+        _OPEN.append(_OPEN[-1] if _OPEN else _set_defaults(torch))
+    try:
+        yield
+    finally:
+        with _LOCK:
+            before = _OPEN.pop()
+            if not _OPEN:
+                before.close()
+
+
+def _set_defaults(torch: Any) -> ExitStack:
+    before = ExitStack()
+    before.callback(torch.set_default_dtype, torch.get_default_dtype())
+    torch.set_default_dtype(torch.float32)
+    # torch refuses to read its older setting of precision after certain uses of the newer ones.
+    for place in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):
+        before.callback(setattr, place, "fp32_precision", place.fp32_precision)
+    with suppress(RuntimeError):
+        before.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+    torch.set_float32_matmul_precision("highest")
+    if torch.are_deterministic_algorithms_enabled():  # to set it imports torch's compiler
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        before.callback(torch.use_deterministic_algorithms, True, warn_only=warns)
+        torch.use_deterministic_algorithms(False)
+    return before
 
 
 def sum_dtype(device: "torch.device | str") -> "torch.dtype":
