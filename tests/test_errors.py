@@ -1,8 +1,10 @@
 """Names that are meant, and names that are not; and errors of libraries as one line."""
 
+import time
+
 import pytest
 
-from r2mae.errors import UserError, nearest, reading
+from r2mae.errors import UserError, brief, nearest, reading
 
 NAMES = ["digits", "mnist", "csle", "covid-tcells", "combat", "sea-ad", "wiki", "wikitext2", "images", "cells", "text"]
 
@@ -66,3 +68,11 @@ def test_errors_of_libraries_are_one_line(error: Exception, line: str) -> None:
     with pytest.raises(UserError) as found, reading("a.gz", "mend it"):
         raise error
     assert str(found.value) == line
+
+
+def test_objects_of_libraries_are_named_and_other_brackets_stay() -> None:
+    assert brief(OSError("no <class 'h5py.Group'> in <cyfunction get at 0x7f3a>")) == "no h5py.Group in get"
+    assert brief(OSError("no <mask> here")) == "no <mask> here"
+    begin = time.perf_counter()
+    assert len(brief(OSError("<" + "a" * 200_000))) == 160
+    assert time.perf_counter() - begin < 5

@@ -12,7 +12,7 @@ from functools import cache
 _LISTED = 20  # at most this many names are listed in an error line
 _ALIKE = 0.65  # share of equal letters from which a name is suggested, by difflib
 _MEANT = 3  # at most this many names are suggested in "did you mean …?"
-_OBJECT = re.compile(r"<[^<>]*?([\w.]+)'?(?: at 0x[0-9a-fA-F]+)?>")  # <class 'h5py.Group'>, <cyfunction get at 0x7f…>
+_OBJECT = re.compile(r"<class '([^<>']+)'>|<[^<>]*?([\w.]+) at 0x[0-9a-fA-F]+>")  # <cyfunction get at 0x7f…>
 _BEGINNING = 3  # at least this many letters are needed to suggest names that begin with them
 
 _SYNONYMS = {  # our names of options, and those of other libraries
@@ -127,4 +127,4 @@ def brief(error: BaseException) -> str:
     said = getattr(error, "strerror", None) or error
     if isinstance(error, FileNotFoundError) and error.filename:
         said = f"{said}: {error.filename}"
-    return _OBJECT.sub(r"\1", " ".join(str(said).split()))[:160] or type(error).__name__
+    return _OBJECT.sub(r"\1\2", " ".join(str(said).split())[:400])[:160] or type(error).__name__

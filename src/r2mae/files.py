@@ -105,7 +105,7 @@ def check_contents(folder: Path) -> None:
     root = folder.resolve()
     for place, folders, names in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *names)):
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
                 raise UserError(
                     f"{path} is a link that leads out of {folder}: put there what it links to, or remove it"
                 )

@@ -199,3 +199,11 @@ def test_a_preset_that_says_nothing_of_models_fits_all(monkeypatch: pytest.Monke
     monkeypatch.setattr(domain.config, "presets", {"mlp-8": {"hidden": 8}})
     with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': omit preset"):
         find_layers(domain, None, None, {}, "mlp-8", "unet")
+
+
+def test_methods_of_a_domain_may_be_static_or_of_the_class() -> None:
+    class Own(Domain):
+        load = staticmethod(lambda config: config)
+        embed = classmethod(lambda cls, config: (cls, config))
+
+    assert (Own().load(3), Own().embed(4)) == (3, (Own, 4))

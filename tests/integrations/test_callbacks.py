@@ -101,6 +101,9 @@ def test_every_part_of_a_model_gets_the_ratio() -> None:
     assert [part.mask_ratio for part in model] == [0.3, 0.3]
     step.restore()
     assert [part.mask_ratio for part in model] == [0.75, 0.75]
+    model[0].mask_ratio = 0.5  # of the user, after training
+    step.restore()
+    assert [part.mask_ratio for part in model] == [0.5, 0.75]
 
 
 def test_a_wrapper_that_passes_attributes_on_gets_none_of_its_own() -> None:

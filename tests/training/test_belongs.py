@@ -67,6 +67,7 @@ def test_a_folder_with_links_out_of_it_is_not_written_into(
     outside.mkdir()
     (folder / "runs").mkdir(parents=True)
     (folder / "inside").symlink_to("runs")
+    (folder / "loop").symlink_to("loop")  # leads nowhere
     with FolderLock(folder):
         pass
     stand_in(folder / name, outside)

@@ -182,3 +182,12 @@ def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) ->
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
         assert (folder.results_for(bare) is not None) == known
         assert folder.results_for(default) is None
+
+
+def test_a_preset_without_a_model_keeps_its_name_under_another_model() -> None:
+    class Config(ImagesConfig):
+        presets = {"quick": {"steps": 5}}  # noqa: RUF012
+
+    found = Config.make(data="digits", preset="quick").replace(model="unet")
+    assert (found.preset, found.model.name, found.optimizer.steps) == ("quick", "unet", 5)
+    assert ImagesConfig.make(data="digits", preset="mlp-512-16").replace(model="unet").preset is None

@@ -1,5 +1,6 @@
 """What a domain is: one class, with defaults for all parts that are optional. Importing this module loads no torch."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ class Domain:
         """Let what computes ignore what the caller's session has set (:func:`r2mae.environment.standard_session`)."""
         super().__init_subclass__(**options)
         for name in ("load", "evaluate", "embed", "examples", "load_other_data"):
-            if callable(function := vars(cls).get(name)):
+            if inspect.isfunction(function := vars(cls).get(name)):
                 setattr(cls, name, standard_session()(function))
 
     @property

@@ -40,7 +40,8 @@ class StepRatio:
             raise UserError(f"{attribute} is one number for all samples: give a ratio with per='batch'")
         self.key, self.attribute = Key.root(seed).fold("ratio"), attribute
         self._ratio = self.given
-        self._own: list[tuple[Any, Any]] = []
+        self._places: list[Any] = []
+        self._own: list[tuple[Any, Any]] = []  # the places with their values, while a step has its ratio
 
     def begin(self, model: nn.Module, steps: float, hint: str = "give max_steps") -> None:
         """Find where the model keeps its ratio, and bind a scheduled ratio to the number of optimiser steps.
@@ -57,8 +58,8 @@ class StepRatio:
         if self.given.scheduled and not known:
             schedule = type(self.given).__name__
             raise UserError(f"{schedule} needs the number of optimiser steps, which is unknown: {hint}")
-        self._own = [(place, getattr(place, self.attribute)) for place in _places(model, self.attribute)]
-        if not self._own:
+        self._places = list(_places(model, self.attribute))
+        if not self._places:
             raise UserError(
                 f"no module or config of {type(model).__name__} has a number called {self.attribute}: set "
                 f"self.{self.attribute} in its __init__ (hparams do not count), name another, attribute='…', or mask "
@@ -69,14 +70,16 @@ class StepRatio:
     def set(self, step: int) -> float:
         """Set the ratio of an optimiser step, counted from zero, and return it."""
         value = float(self._ratio(step, self.key))
-        for place, _ in self._own:
+        self._own = self._own or [(place, getattr(place, self.attribute)) for place in self._places]
+        for place in self._places:
             setattr(place, self.attribute, value)
         return value
 
     def restore(self) -> None:
-        """Set what the model had before, as for an evaluation."""
+        """Set what the model had before the step, as for an evaluation; what is set between steps stays."""
         for place, value in self._own:
             setattr(place, self.attribute, value)
+        self._own = []
 
 
 def _places(model: nn.Module, attribute: str) -> Iterator[Any]:

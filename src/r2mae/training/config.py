@@ -512,7 +512,8 @@ class RunConfig:
         named = scheme.get("name") if isinstance(scheme, Mapping) else scheme
         same = self.hides and named in (None, self.scheme.name)
         before = {**self._fields(), **({"scheme": self.scheme} if same else {})}
-        if self.preset and first_of(values)["model"] not in (None, self.model_of(self.preset)):
+        own, model = self.model_of(self.preset or ""), first_of(values)["model"]
+        if own is not None and model not in (None, own):
             before["preset"] = None
         return self.of_layers([Layer(before), *self.layers_of(values)])
 
