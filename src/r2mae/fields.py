@@ -199,8 +199,13 @@ def value_of(value: Any, kind: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return the Python value that a scalar or an array of NumPy is, and a path as text; others as they are."""
+    """Return the Python value that a scalar or an array of NumPy is, and a path as text; others as they are.
+
+    ``np.float32(1e-3)`` is 0.001, as it is shown.
+    """
     if type(value).__module__ == "numpy":
+        if value.dtype.kind == "f" and value.itemsize < 8:
+            value = value.astype(str).astype(float)
         return value.tolist()
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 

@@ -207,3 +207,18 @@ def test_methods_of_a_domain_may_be_static_or_of_the_class() -> None:
         embed = classmethod(lambda cls, config: (cls, config))
 
     assert (Own().load(3), Own().embed(4)) == (3, (Own, 4))
+
+
+def test_a_broken_package_of_baselines_costs_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = {"median": ("no_such_module_of_baselines", "medians")}
+    monkeypatch.setattr("r2mae.domains.baselines.external_baselines", lambda: entries)
+    images = get_domain("images")
+    config = images.config.make(data="digits")
+    assert "untrained" in images.baselines_of(config)
+    with pytest.raises(UserError, match="unknown baseline 'median'"):
+        images.baseline(config, "median")
+    assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
+        "the baseline 'median' of medians cannot be loaded"
+    ]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from r2mae.errors import UserError
 from r2mae.integrations.masks import boolean_mask, random_masking, random_token_mask
 from r2mae.integrations.ratios import StepRatio
 from r2mae.masking import Key, Ratio, Scheme
@@ -116,3 +117,16 @@ def test_formula_and_simulation_agree_on_it() -> None:
     tried = simulate(identity(60), beta, 400, [RATIO], noise=0.1, repetitions=40, inputs=Inputs(missing=RATIO))
     assert float(np.mean(tried.risk)) == pytest.approx(float(found.risk), rel=0.05)
     assert kept_rows(100, RATIO).count == pytest.approx(50)
+
+
+def test_an_own_ratio_of_samples_draws_one_for_each() -> None:
+    class OfSamples(TwoPoint):
+        per_sample = True
+
+    ratio = OfSamples(0.2, 0.6)
+    drawn = ratio.draw(3, KEY, 400)
+    assert np.shape(drawn) == (400,)
+    assert np.mean(drawn == 0.2) == pytest.approx(0.25, abs=0.1)
+    np.testing.assert_array_equal(drawn, [ratio.draw(3, KEY.rows(row), 1)[0] for row in range(400)])
+    with pytest.raises(UserError, match="one ratio for each sample"):
+        ratio(3, KEY)

@@ -261,6 +261,11 @@ def test_as_ratio_reads_numbers_and_ranges() -> None:
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, Fraction, np.array, torch.tensor])
 def test_every_number_and_pair_is_a_ratio(kind: Any) -> None:
     assert as_ratio(kind(0.25)) == Fixed(0.25)
+    assert as_ratio(np.float32(0.3)) == Fixed(0.3) == as_ratio(np.array(0.3, np.float32))
+    pair = (np.float32(0.3), np.float32(0.7))
+    assert as_ratio(pair) == Uniform(0.3, 0.7) == as_ratio(np.array(pair))
+    assert type(make_scheme("fixed", SchemeDefaults(0.5, 0.0, 1.0), ratio=pair[0]).ends[0]) is float
+    assert make_scheme("fixed", SchemeDefaults(0.5, 0.0, 1.0), ratio=pair[0]).ends == (0.3, 0.3)
     low, high = (kind(one) for one in (0.25, 0.75))
     assert as_ratio((low, high)) == Uniform(0.25, 0.75)
     if kind in (np.array, torch.tensor):

@@ -116,6 +116,9 @@ def test_numbers_as_scientists_pass_them() -> None:
     assert {name: config[name] for name in plain} == plain and config["scheme"] == "r2mae"
     saved = config.to_dict()
     assert yaml.safe_load(yaml.safe_dump(saved)) == saved  # which NumPy's numbers are not
+    assert config.replace(lr=np.float32(1e-3), high=np.float32(0.9)) == config.replace(lr=1e-3, high=0.9)
+    named = ImagesConfig.make(data="digits", scheme=np.str_("fixed")).to_dict()
+    assert yaml.safe_load(yaml.safe_dump(named)) == named
     curriculum = {"cl_iterations": np.int64(3), "cl_warmup": np.float32(0.5), "cl_grid": np.float32(0.25)}
     scheme = ImagesConfig.make(data="x", scheme="cl", **curriculum).scheme
     assert scheme == ImagesConfig.make(data="x", scheme="cl", cl_iterations=3, cl_warmup=0.5, cl_grid=0.25).scheme

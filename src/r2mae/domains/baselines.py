@@ -12,12 +12,13 @@ theirs by entry points of the group ``r2mae.baselines``.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from r2mae.cores import gigabytes, memory_share
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.registry import external_baselines
 
 if TYPE_CHECKING:
@@ -111,20 +112,20 @@ def baseline(
 def known_baselines(domain: str) -> Mapping[str, Baseline]:
     """Return the baselines of a domain by name: those of every domain, its own, then those of other packages.
 
-    Raises
-    ------
-    UserError
-        If the module of another package cannot be imported.
+    For a module of another package that cannot be imported, a warning is logged once.
     """
     for name, (target, package) in external_baselines().items():
-        try:
-            import_module(target.partition(":")[0])
-        except Exception as error:  # foreign code may raise anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-            raise UserError(
-                f"the baseline {name!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}"
-            ) from None
+        _load(name, target, package)
     return {one.name: one for (of, _), one in _REGISTRY.items() if of in (EVERY, domain)}
+
+
+@cache
+def _load(name: str, target: str, package: str) -> None:
+    try:
+        import_module(target.partition(":")[0])
+    except Exception as error:  # foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        warn_once(f"the baseline {name!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}")
 
 
 @baseline("untrained", EVERY, gives=("features", "filling"), help="the network before its first step", default=True)

@@ -74,7 +74,15 @@ class Ratio(ABC):
         return np.asarray(np.take(p, np.searchsorted(np.cumsum(weight)[:-1], u, side="right")))
 
     def __call__(self, step: int, key: Key) -> float:
-        """Return the ratio of optimiser step `step` (from 0), by default a draw; `key` is the run's key for ratios."""
+        """Return the ratio of optimiser step `step` (from 0), by default a draw; `key` is the run's key for ratios.
+
+        Raises
+        ------
+        UserError
+            If every sample has its own.
+        """
+        if self.per_sample:
+            raise UserError(f"{self} has one ratio for each sample: call draw(step, key, rows)")
         return float(self.quantile(np.asarray(key.fold(step).uniform())))
 
     def draw(self, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
@@ -89,7 +97,7 @@ class Ratio(ABC):
         rows : int
             Number of rows.
         """
-        return self(step, key)
+        return self.quantile(uniforms(key.fold(step), rows)) if self.per_sample else self(step, key)
 
 
 @dataclass(frozen=True)
@@ -374,8 +382,8 @@ def as_ratio(value: Any) -> Ratio:
     """
     if isinstance(value, Ratio):
         return value
-    values = np.asarray(value, dtype=object)
-    numbers = [np.asarray(one, dtype=object).tolist() for one in values.flat]
+    values = np.asarray(_as_shown(value), dtype=object)
+    numbers = [np.asarray(_as_shown(one), dtype=object).tolist() for one in values.flat]
     if values.shape not in ((), (2,)) or not all(
         isinstance(one, Real) and not isinstance(one, bool) for one in numbers
     ):
@@ -386,6 +394,12 @@ def as_ratio(value: Any) -> Ratio:
         )
     first, *more = map(float, numbers)
     return Uniform(first, more[0]) if more else Fixed(first)
+
+
+def _as_shown(value: Any) -> Any:
+    """Return NumPy's floats of fewer bits as the numbers that they are shown as: ``np.float32(0.3)`` is 0.3."""
+    short = isinstance(value, np.floating | np.ndarray) and value.dtype.kind == "f" and value.itemsize < 8
+    return value.astype(str).astype(float) if short else value
 
 
 def _uniform_nodes(low: float, high: float) -> Nodes:

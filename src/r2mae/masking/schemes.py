@@ -397,7 +397,9 @@ def check_option(option: str, value: Any) -> Any:
     if not common.least <= value <= common.most:
         unit = common.unit and f" ({common.unit})"
         raise UserError(f"{option} must be {common.least:g} to {common.most:g}{unit}, not {value:g}")
-    return int(value) if whole and int in kinds else float(value)
+    if whole and int in kinds:
+        return int(value)
+    return float(str(value) if getattr(value, "itemsize", 8) < 8 else value)  # np.float32(0.3) is 0.3
 
 
 def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ class SchemeSpec:
             scheme_kind(name).build(**options)  # refuses impossible ratios
         except (ValueError, TypeError, ArithmeticError) as error:  # of a scheme of another package, too
             raise UserError(str(error)) from None
-        return cls(name, options, tuple(option for option in options if option in given))
+        return cls(scheme_kind(name).name, options, tuple(option for option in options if option in given))
 
     @property
     def kind(self) -> SchemeKind:
@@ -98,7 +98,7 @@ class SchemeSpec:
         spec = cls.resolve(name, options, SchemeDefaults(0.5, 0.0, 1.0))
         if missing := [option for option in spec.options if option not in spec.given]:
             raise UserError(f"the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited")
-        return cls(name, spec.options, tuple(given))
+        return cls(spec.name, spec.options, tuple(given))
 
 
 def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
