@@ -205,3 +205,38 @@ def test_a_script_of_torchrun_has_the_results_in_every_process(tmp_path: Path) -
         assert told in done.stderr
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first == second == RunFolder(tmp_path / "run").results
+
+
+def test_a_failed_measurement_ends_the_call_in_every_process(tmp_path: Path) -> None:
+    """The script goes on and measures again; started again, the processes have no group from training."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, pathlib\n"
+        "from r2mae.errors import UserError\n"
+        "from r2mae.images import ImagesConfig\n"
+        "from r2mae.images.domain import ImagesDomain\n"
+        "from r2mae.training.pretrain import pretrain\n"
+        "class Failing(ImagesDomain):\n"
+        "    left = 1\n"
+        "    def evaluate(self, *arguments, **options):\n"
+        "        Failing.left -= 1\n"
+        "        if Failing.left >= 0: raise UserError('no scores')\n"
+        "        return super().evaluate(*arguments, **options)\n"
+        "out = pathlib.Path(__file__).parent\n"
+        'config = ImagesConfig.make(data="digits", steps=2, devices=2, threads=1, device="cpu")\n'
+        "said = []\n"
+        "for _ in range(2):\n"
+        "    try: said.append(sorted(pretrain(config, Failing(), out / 'run')[1]))\n"
+        "    except UserError as error: said.append(str(error))\n"
+        "(out / f\"{os.environ['RANK']}.json\").write_text(json.dumps(said))\n"
+    )
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    for _ in range(2):
+        done = subprocess.run(line, check=False, capture_output=True, text=True, env=environment, timeout=300)
+        assert done.returncode == 0, done.stderr
+        first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+        assert first[0] == "no scores"
+        assert second[0].startswith("the first process of this run could not measure the model")
+        assert first[1] == second[1] == sorted(RunFolder(tmp_path / "run").results or {})
+        RunFolder(tmp_path / "run").results_file.unlink()

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -114,6 +116,36 @@ def agree(run: "Run", mine: Mapping[str, Any]) -> None:
                     f"{theirs[name]!r} in process {rank + 1} (rank {rank}): start the same command on the same data, "
                     "with an --out on a disk that all machines share"
                 )
+
+
+class Failure:
+    """Lets the first process tell the others, in the store of their group, that it failed in what only it does.
+
+    All processes of a run make theirs in the same order, since the order is the name of the entry.
+    """
+
+    _made = count()
+
+    def __init__(self, run: "Run") -> None:
+        self._run, self._entry = run, f"r2mae/failed/{next(self._made)}" if run.ranks > 1 else ""
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell the others if the block fails."""
+        if self._entry:
+            join(self._run)  # a run that is only measured has no group yet
+        try:
+            yield
+        except BaseException:
+            if self._entry:
+                distributed_c10d._get_default_store().set(self._entry, "")
+            raise
+
+    def check(self) -> None:
+        """Raise a :class:`ProcessLostError` if the first process has told of its failure."""
+        join(self._run)
+        if distributed_c10d._get_default_store().check([self._entry]):
+            raise ProcessLostError(f"the first process of this run could not measure the model; {RESUMES}")
 
 
 def highest(run: "Run", value: float) -> float:

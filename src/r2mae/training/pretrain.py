@@ -14,7 +14,7 @@ from r2mae.files import write_json
 from r2mae.progress import Reporter
 from r2mae.spawned import end_if_started_by_script
 from r2mae.training.config import RunConfig
-from r2mae.training.distributed import together
+from r2mae.training.distributed import Failure, together
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import check_initial_weights_unchanged
 from r2mae.training.loop import Fitted, fit_run, keyed_torch
@@ -53,25 +53,42 @@ def pretrain(
     end_if_started_by_script()
     with together(config):
         run, folder = Run.resolve(config, domain, single_process=single_process), RunFolder(out)
+        failure = Failure(run)
         folder.check_config(config, lambda: run.fingerprint)
         if data is None and not (folder.trained and folder.results_for(config) is not None):
             data = log_notes(domain.load(config))
         fitted = fit_run(run, out, data=data, reporter=reporter)
         while (results := folder.results_for(config)) is None and run.rank > 0:
+            failure.check()
             time.sleep(1)  # rank 0 measures
         if results is None:
-            _, task, model = load_model(out, domain, device=config.machine.device)
-            folder.check_data(config.data.source, domain.fingerprint(config))
-            items = ItemRecorder()
-            working = supported(domain, kept=folder.evaluation_file, progress=progress, items=items)
-            data = data or domain.load(config)
-            scored = {"scores": domain.evaluate(config, task, model, data, **working)}
-            if before and (start := _before(run, folder, data, progress)):
-                scored["before"] = start
-            speed = fitted.steps * config.optimizer.batch_size / max(fitted.seconds, 1e-9)
-            timed = {"steps": fitted.steps, "seconds": fitted.seconds, "samples_per_second": speed}
-            results = write_results(folder, config, items, {**scored, **timed})
+            with failure.told():
+                results = _measure(run, folder, fitted, data, progress, before=before)
         return fitted, results
+
+
+def _measure(
+    run: Run,
+    folder: RunFolder,
+    fitted: Fitted,
+    data: Data | None,
+    progress: Callable[[int, int], None] | None,
+    *,
+    before: bool,
+) -> dict[str, Any]:
+    """Measure the model of a trained run, and write its results."""
+    config, domain = run.config, run.domain
+    _, task, model = load_model(folder.path, domain, device=config.machine.device)
+    folder.check_data(config.data.source, domain.fingerprint(config))
+    items = ItemRecorder()
+    working = supported(domain, kept=folder.evaluation_file, progress=progress, items=items)
+    data = data or domain.load(config)
+    scored = {"scores": domain.evaluate(config, task, model, data, **working)}
+    if before and (start := _before(run, folder, data, progress)):
+        scored["before"] = start
+    speed = fitted.steps * config.optimizer.batch_size / max(fitted.seconds, 1e-9)
+    timed = {"steps": fitted.steps, "seconds": fitted.seconds, "samples_per_second": speed}
+    return write_results(folder, config, items, {**scored, **timed})
 
 
 def _before(run: Run, folder: RunFolder, data: Data, progress: Callable[[int, int], None] | None) -> dict[str, float]:
