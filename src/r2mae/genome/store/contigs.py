@@ -21,7 +21,11 @@ _ACCESSIONS = (
     | {f"cm{662 + int(number):06}": name for number, name in _CHROMOSOMES.items()}
     | {"nc_012920": "m", "j01415": "m"}
 )
-_SCAFFOLD = re.compile(r"(?:[^_]+_)?([a-z]+_?\d{5,})[v.](\d+)(?:_(?:random|alt|fix))?")  # chrUn_KI270302v1
+# An accession of GenBank or NCBI, and what UCSC makes of it: chrUn_KI270302v1, chr1_KI270706v1_random.
+_SCAFFOLD = re.compile(
+    r"(?:chr[^_]+_)?([a-z]\d{5}|[a-z]{2}\d{6}|[a-z]{2}_?\d{6,9}|[a-z]{4}\d{8,}|[a-z]{6}\d{11,}|n[cgtwz]_[a-z]{4}\d{8,})"
+    r"[v.](\d+)(?:_(?:random|alt|fix))?"
+)
 
 
 def _plain(name: str) -> str:
@@ -30,8 +34,7 @@ def _plain(name: str) -> str:
     accession, _, version = plain.partition(".")
     if accession in _ACCESSIONS and (version.isdigit() or accession == plain):
         return _ACCESSIONS[accession]
-    plain = plain.removeprefix("chr")
-    scaffold = _SCAFFOLD.fullmatch(plain)
+    scaffold, plain = _SCAFFOLD.fullmatch(plain), plain.removeprefix("chr")
     return f"{scaffold[1]}.{scaffold[2]}" if scaffold else "m" if plain in _MITOCHONDRIAL else plain
 
 
@@ -39,8 +42,11 @@ def read_renamed(given: Iterable[str]) -> dict[str, str]:
     """Read names of contigs and what the store calls them: texts ``OLD=NEW``, and files of two columns."""
     renamed = dict[str, str]()
     for text in given:
-        path, (old, _, new) = ordinary(Path(text).expanduser()), text.partition("=")
-        if path.is_file():
+        old, _, new = text.partition("=")
+        if old and new:
+            renamed[old] = new
+        elif isfile(text_path := expanduser(text)):
+            path = Path(text_path)
             for number, line in table_lines(path):
                 names = [name_of(field) for field in line.split()]
                 if len(names) != 2:
