@@ -157,7 +157,7 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, *, reset: bool, **how: Any) -> Float[np.ndarray, "n d"]:
         """Return the table as an array of floats."""
-        kinds = getattr(X, "dtypes", None)  # of pandas; those of polars have no names
+        kinds: Any = getattr(X, "dtypes", None)  # of pandas; those of polars have no names
         named = kinds.items() if hasattr(kinds, "items") else ()
         words = [str(name) for name, kind in named if not _are_numbers(X[name], kind)]
         if words:
