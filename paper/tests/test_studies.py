@@ -72,6 +72,8 @@ def test_the_rows_that_the_paper_prints(name: str, rows: int, baselines: tuple[s
         ("table6", ("r2mea", "fixed 0.25"), "unknown row 'r2mea': did you mean 'r2mae'"),
         ("table6", ("r2mae",), "the rows need 'fixed 0.25'"),
         ("randomness-text", ("r2mea", "fixed 0.50"), "unknown row 'r2mea'"),
+        ("fills", ("nonsense", "fixed 0.50"), "unknown row 'nonsense'"),
+        ("fills", ("r2mae",), "the rows need 'fixed 0.50'"),
     ],
 )
 def test_rows_that_there_are_not(name: str, rows: tuple[str, ...], told: str, tmp_path: Path) -> None:

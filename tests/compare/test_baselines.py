@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from r2mae.compare.analysis import analyse
 from r2mae.compare.compare import compare
 from r2mae.compare.measure import check_baselines, evaluate
 from r2mae.compare.publish import publish
+from r2mae.domains.baselines import Baseline
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.text.config import TextConfig
+from r2mae.training.folder import RunFolder
+from r2mae.training.pretrain import pretrain
 
 pytestmark = pytest.mark.slow
 
@@ -126,6 +130,29 @@ def test_a_baseline_beyond_the_memory_is_refused_before_anything_runs(
     with pytest.raises(UserError, match=told):
         evaluate(tmp_path / "c" / "runs" / "r2mae" / "seed-0", baselines=["expression"])
     assert "R2MAE_JOBS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("package", "told"),
+    [("scvi", r"pip install 'r2mae\[scvi\]'"), ("nowhere.part", "needs nowhere.part: install nowhere.part")],
+)
+def test_a_missing_package_is_named(package: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "r2mae.domains.baselines.find_spec", lambda name: find_spec("nowhere" if name == "scvi" else name)
+    )
+    with pytest.raises(UserError, match=told):
+        Baseline("x", "cells", lambda *_: {}, ("features",), "x", package=package).check_package()
+
+
+def test_the_untrained_network_is_measured_on_the_asked_device(tmp_path: Path) -> None:
+    config = ImagesConfig.make(data="digits", steps=1, hidden=4, latent=2, device="cpu")
+    pretrain(config, IMAGES, tmp_path / "run")
+    file = RunFolder(tmp_path / "run").config_file
+    before = re.sub(r"device: cpu\b", "device: cuda:99", file.read_text())
+    assert "cuda:99" in before
+    file.write_text(before)
+    assert evaluate(tmp_path / "run", baselines=["untrained"], device="cpu").baselines["untrained"]
+    assert file.read_text() == before
 
 
 def test_images_are_compared_with_pixels_components_and_the_mean_image(

@@ -66,6 +66,8 @@ def test_all_ways_of_solving_agree(
     )  # by factors: with one less than features it is the same Gaussian
     monkeypatch.setattr(conditional, "RANK", FEATURES - 1)
     monkeypatch.setattr(conditional, "_NUMBERS", 7 * FEATURES**2)
+    in_parts = torch.where(hidden, module._by_covariance(centred, hidden) + module.mean, values)
+    np.testing.assert_allclose(in_parts, expected, atol=1e-4)
     factors = ConditionalMean(FEATURES)
     factors.load(gaussian)
     np.testing.assert_allclose(factors(unread, hidden), expected, atol=1e-3)
@@ -83,6 +85,19 @@ def test_fewer_factors_lose_little_where_few_are_behind_the_samples(
     errors = [float((one(values, hidden) - values)[hidden].square().mean()) for one in (factors, module)]
     assert errors[0] < 1.05 * errors[1]
     assert errors[1] < 0.3 * float((module.mean - values)[hidden].square().mean())
+
+
+@pytest.mark.parametrize("most", [FEATURES, FEATURES - 1])
+def test_samples_of_one_direction_have_finite_means(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditional, "MAX_FEATURES", most)
+    monkeypatch.setattr(conditional, "RANK", FEATURES - 1)
+    samples = np.random.default_rng(0).normal(size=(5000, 1)) * np.linspace(1, 2, FEATURES)
+    made = ConditionalMean(FEATURES)
+    made.load(GaussianConditionalMean(np.zeros(FEATURES), *np.linalg.eigh(np.cov(samples.T))[::-1], 1e-12))
+    values, hidden = torch.from_numpy(samples[:50]).float(), element_mask((50, FEATURES), 0.5, Key.root(0))
+    np.testing.assert_allclose(made(values, hidden), values, atol=0.02)
+    if made.whole:
+        np.testing.assert_allclose(made._by_covariance(torch.where(hidden, 0, values), hidden), values, atol=0.02)
 
 
 def test_deviation_is_that_given_all_others(module: ConditionalMean) -> None:

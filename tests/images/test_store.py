@@ -289,5 +289,6 @@ def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_pa
     task, network = DOMAIN.build(load_data(settings).architecture)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), np.uint8))
     there, data = DOMAIN.load_other_data(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
+    assert data.architecture == {"shape": [6, 6, 3]}, "that of the run, such as with its mean image"
     assert there.evaluation.finetune_epochs == 0
     assert DOMAIN.evaluate(there, task, network, data)["masked_mse"] > 0

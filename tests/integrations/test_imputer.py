@@ -170,6 +170,8 @@ def test_it_works_in_a_pipeline(imputer: Any) -> None:
         *(({"low": low, "high": high}, "0 <= low <= high <= 1") for low, high in [(-0.1, 0.5), (0.5, 0.4), (0.2, 1.1)]),
         ({"hidden": 0}, "hidden must be 1 or more, not 0"),
         ({"max_epochs": 0}, "max_epochs must be 1 or more, not 0"),
+        ({"max_epochs": 1.5}, "max_epochs must be a whole number, not 1.5"),
+        ({"device": "nonsense"}, "unknown device 'nonsense'"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"masks": "rows"}, "masks must be one of per-sample, table-patterns, not 'rows'"),
         ({"min_value": 2, "max_value": 1}, "min_value is above max_value"),
@@ -178,7 +180,25 @@ def test_it_works_in_a_pipeline(imputer: Any) -> None:
 )
 def test_options_that_are_out_of_range(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        MaskedAutoencoderImputer(**options).fit(np.eye(4))
+        MaskedAutoencoderImputer().set_params(**options).fit(np.eye(4))
+
+
+def test_whole_numbers_of_any_type_and_tables_whose_columns_have_no_names() -> None:
+    class Polars:
+        """Its `dtypes` are a list, as those of polars."""
+
+        def __init__(self, values: np.ndarray) -> None:
+            self.values, self.shape, self.dtypes = values, values.shape, ["Float64"] * values.shape[1]
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return self.values.astype(dtype or float)
+
+    values, _ = table(0.2, 60)
+    options: dict[str, Any] = {"max_epochs": 2.0, "hidden": np.float64(8), "device": "auto"}
+    found = MaskedAutoencoderImputer().set_params(**options).fit_transform(Polars(values))
+    np.testing.assert_array_equal(
+        found, MaskedAutoencoderImputer(max_epochs=2, hidden=8, device="auto").fit_transform(values)
+    )
 
 
 @both

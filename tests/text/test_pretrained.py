@@ -124,6 +124,18 @@ def test_an_encoder_gets_a_fresh_head_of_the_seed(kind: str, prefixed: bool, tmp
     assert heads[0] and not all(map(torch.equal, heads[0], heads[2]))
 
 
+def test_weights_that_a_fresh_head_leaves_unused_are_named(tmp_path: Path) -> None:
+    source = checkpoint("Bert", tmp_path / "Bert")
+    weights = headless(source, "bert.")
+    more = {f"other_head.{name}": torch.ones(2) for name in "abcd"}
+    save_file(
+        {name: value.clone() for name, value in weights.items()} | more, source / "model.safetensors", {"format": "pt"}
+    )
+    _, model = DOMAIN.build(load_data(config_for(tmp_path, "Bert")).architecture)
+    (note,) = load_checkpoint(str(source), model).notes
+    assert note.endswith("random weights (unused: other_head.a, other_head.b, other_head.c, …)")
+
+
 def test_an_encoder_is_trained_measured_before_and_after_exported_and_continued(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -21,7 +21,7 @@ from r2mae_paper.bases import few_classes, runs_of_groups
 from r2mae_paper.gains import best_and_blind, compared_rows, gains_by_set, pooled_rows
 from r2mae_paper.randomness import SCHEMES, gain_in_percent
 from r2mae_paper.rows import TableRow, Tables, select, unique
-from r2mae_paper.scheme_tables import variants_of
+from r2mae_paper.scheme_tables import chosen, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
 
@@ -41,8 +41,9 @@ def runs(size: Size, out: Path) -> list[SweepRun]:
         settings: Mapping[str, Any] = {**size.settings, "steps": size.steps[name]}
         base = ImagesConfig.make(data=data, resize=SIDES.get(name), **settings)
         rows = []
+        schemes = chosen(size, SCHEMES if size.rows else {row: SCHEMES[row] for row in ROWS}, "fixed 0.50")
         for fill in size.fills:
-            points = {f"{row}, {fill}": {**SCHEMES[row], "fill": fill} for row in size.rows or ROWS}
+            points = {f"{row}, {fill}": {**scheme, "fill": fill} for row, scheme in schemes.items()}
             rows += variants_of(base, points, set=name, fill=fill)
         # The network of the last filling before training; the others' features are the same.
         groups[name] = rows + variants_of(base.replace(fill=size.fills[-1]), {}, BASELINES, set=name, fill="none")

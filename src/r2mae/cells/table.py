@@ -46,6 +46,7 @@ _CONVERT = (
 _HINT = f"fetch or export it again; {_CONVERT}"
 NO_BATCHES = ("all",)
 _MIN_SHARED = 0.1
+_WHOLE = set[tuple[Path, int, int]]()  # path, size and time of files that were found to be whole
 _SLACK = 1 << 20  # bytes of an .h5ad file in addition to its arrays
 
 
@@ -229,6 +230,10 @@ def _check_whole(path: Path, file: Any) -> None:
     """Refuse a file of which any part is kept in others: HDF5 fills it with a number where one of them is missing."""
     import h5py
 
+    found = path.stat()
+    version = (path.absolute(), found.st_size, found.st_mtime_ns)
+    if version in _WHOLE:
+        return
     for element in _objects(file, soft=False):
         names = [element.name] if getattr(element, "is_virtual", False) or getattr(element, "external", None) else []
         if isinstance(element, h5py.Group):
@@ -241,6 +246,7 @@ def _check_whole(path: Path, file: Any) -> None:
                 f"{path}: {names[0]} is kept in other files (HDF5 calls it linked, virtual or external): write all "
                 "into one file, such as with adata.write_h5ad"
             )
+    _WHOLE.add(version)
 
 
 def _objects(element: Any, *, soft: bool) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,8 @@ def evaluate(
     working = supported(domain, kept=folder.evaluation_file, progress=progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
     options |= {name: value for name, value in working.items() if name == "progress"}
-    baseline_scores = {name: domain.score_baseline(config, name, data, **options) for name in baselines}
+    here = replace(config, machine=replace(config.machine, device=device))
+    baseline_scores = {name: domain.score_baseline(here, name, data, **options) for name in baselines}
     how = config.measurement_settings() | asked
     return EvaluationResult(config, scores, baseline_scores, time.perf_counter() - began, how)
 

@@ -29,6 +29,7 @@ Gives: TypeAlias = Literal["features", "filling", "variants"]
 """What a baseline has scores of: probes of an embedding, the error at hidden entries, or the ranking of variants."""
 Score: TypeAlias = Callable[..., dict[str, float]]
 
+_EXTRAS = ("scvi",)  # of this package, for its own baselines
 EVERY = ""
 """The domain of baselines that every domain has."""
 
@@ -54,7 +55,7 @@ class Baseline:
     applies : callable
         ``applies(config)``: whether it exists for such a run.
     package : str, optional
-        The module that it needs, with the extra of this package that installs it: ``"scvi"``.
+        The module that it needs, such as ``"scvi"``, which is also the extra of this package that installs it.
     memory : callable, optional
         ``memory(config, data)``: the bytes that it needs besides the data.
     """
@@ -82,8 +83,15 @@ class Baseline:
 
     def check_package(self) -> None:
         """Refuse a baseline whose package is missing."""
-        if self.package is not None and find_spec(self.package) is None:
-            raise UserError(f"the baseline {self.name} needs {self.package}: pip install 'r2mae[{self.package}]'")
+        if self.package is None:
+            return
+        try:
+            is_there = find_spec(self.package) is not None
+        except ModuleNotFoundError:  # of what is before a dot
+            is_there = False
+        if not is_there:
+            what = f"pip install 'r2mae[{self.package}]'" if self.package in _EXTRAS else f"install {self.package}"
+            raise UserError(f"the baseline {self.name} needs {self.package}: {what}")
 
 
 _REGISTRY: dict[tuple[str, str], Baseline] = {}

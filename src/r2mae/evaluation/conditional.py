@@ -13,7 +13,8 @@ MAX_FEATURES = 1024
 """Features up to which the whole covariance is used; of more, its :data:`RANK` first axes, and one variance for the
 rest."""
 RANK = 64
-_NUMBERS = 1 << 25  # of the axes, a copy for each sample, that are in memory at a time
+_NUMBERS = 1 << 25  # of the covariance or the axes, a copy for each sample, that are in memory at a time
+_LEAST = 1e-6  # of the largest variance that all directions have, so that systems in 32 bits have solutions
 
 
 def solve_rows(
@@ -73,7 +74,8 @@ class ConditionalMean(nn.Module):
 
     def load(self, gaussian: GaussianConditionalMean) -> None:
         """Take the statistics of a fitted Gaussian."""
-        mean, axes, variances, noise = gaussian.mean, gaussian.axes, gaussian.variances, gaussian.noise
+        mean, axes, variances = gaussian.mean, gaussian.axes, gaussian.variances
+        noise = max(gaussian.noise, _LEAST * float(variances.max(initial=0.0)))
         if self.whole:
             spread = variances + noise
             found = {"covariance": (axes * spread) @ axes.T, "precision": (axes / spread) @ axes.T}
@@ -111,11 +113,14 @@ class ConditionalMean(nn.Module):
         self, centred: Float[Tensor, "rows features"], hidden: Bool[Tensor, "rows features"]
     ) -> Float[Tensor, "rows features"]:
         """Solve for all rows at once, without waiting for sizes: hidden entries have rows of the identity."""
-        kept = (~hidden).float()
-        matrix = kept[:, :, None] * self.covariance * kept[:, None, :]
-        matrix.diagonal(dim1=1, dim2=2).add_(1 - kept)
-        factor = torch.linalg.cholesky_ex(matrix)[0]
-        return torch.cholesky_solve(centred[:, :, None], factor)[:, :, 0] @ self.covariance
+        size = max(1, _NUMBERS // self.covariance.numel())
+        weights = []
+        for part, kept in zip(torch.split(centred, size), torch.split((~hidden).float(), size), strict=True):
+            matrix = kept[:, :, None] * self.covariance * kept[:, None, :]
+            matrix.diagonal(dim1=1, dim2=2).add_(1 - kept)
+            factor = torch.linalg.cholesky_ex(matrix)[0]
+            weights.append(torch.cholesky_solve(part[:, :, None], factor)[:, :, 0])
+        return torch.cat(weights) @ self.covariance
 
     def _by_axes(
         self, centred: Float[Tensor, "rows features"], hidden: Bool[Tensor, "rows features"]

@@ -164,7 +164,7 @@ class ImagesDomain(ImagesBase):
         config = _read_as(config, source, reading).replace(finetune_epochs=0.0)
         data = self.load(config)
         check_images(source, data.splits.train.shape, architecture["shape"])
-        return config, data
+        return config, replace(data, architecture=dict(architecture))
 
     has_examples = True
 

@@ -17,6 +17,7 @@ from r2mae.environment import standard_session
 from r2mae.errors import UserError, listed
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.run import torch_device
 
 if TYPE_CHECKING:
     from typing import Self
@@ -156,7 +157,9 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, *, reset: bool, **how: Any) -> Float[np.ndarray, "n d"]:
         """Return the table as an array of floats."""
-        words = [str(name) for name, kind in getattr(X, "dtypes", {}).items() if not _are_numbers(X[name], kind)]
+        kinds: Any = getattr(X, "dtypes", None)  # of pandas; those of polars have no names
+        named = kinds.items() if hasattr(kinds, "items") else ()
+        words = [str(name) for name, kind in named if not _are_numbers(X[name], kind)]
         if words:
             raise UserError(f"columns without numbers: {listed(words)}: leave them out, or encode them as numbers")
         types = [np.float64, np.float32]
@@ -212,7 +215,7 @@ class MaskedAutoencoderImputer(GaussianImputer):
     random_state : int, RandomState or None
         Seed of weights, order, masks and draws.
     device : str
-        Device of torch, for the networks.
+        Device of torch, for the networks; "auto" is a CUDA device if there is one.
 
     Attributes
     ----------
@@ -273,12 +276,19 @@ class MaskedAutoencoderImputer(GaussianImputer):
         for name in ("hidden", "max_epochs"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")
+            if getattr(self, name) % 1 != 0:  # NaN and infinity, too
+                raise UserError(f"{name} must be a whole number, not {getattr(self, name)}")
+        _ = self._device
         if not 0 < self.learning_rate < np.inf:
             raise UserError(f"learning_rate must be above 0, not {self.learning_rate}")
         if not 0 <= self.low <= self.high <= 1:
             raise UserError(f"low and high must be 0 <= low <= high <= 1, not {self.low:g} and {self.high:g}")
         if self.masks not in _MASKS:
             raise UserError(f"masks must be one of {listed(_MASKS)}, not {self.masks!r}")
+
+    @property
+    def _device(self) -> str:
+        return str(torch_device(str(self.device)))
 
     def _fit(self, z: Float[np.ndarray, "n d"], key: Key) -> None:
         found = _CrossFitted.of(z, key)
@@ -297,7 +307,7 @@ class MaskedAutoencoderImputer(GaussianImputer):
         filled = self.gaussian_.fill(z, missing)
         if self.networks_ is None:
             return self._drawn(filled, missing)
-        inputs = _inputs(filled, missing, self.device)
+        inputs = _inputs(filled, missing, self._device)
         with torch.no_grad():
             parts = [
                 self.networks_(part.expand(self.networks_.count, -1, -1)) for part in torch.split(inputs, _ROWS_AT_ONCE)
@@ -311,12 +321,12 @@ class MaskedAutoencoderImputer(GaussianImputer):
         n, d = found.z.shape
         batch = min(max(n // 4, 8), 64)
         division = np.stack([permutation(key.fold("division", one), n) % _FOLDS for one in range(_REPEATS)])
-        checks = _Checks.of(found, division, self.device)
+        checks = _Checks.of(found, division, self._device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.fold("weights").seed())
-            networks = _Networks(_REPEATS * _FOLDS, d, self.hidden).to(self.device)
+            networks = _Networks(_REPEATS * _FOLDS, d, int(self.hidden)).to(self._device)
         optimizer = torch.optim.AdamW(networks.parameters(), self.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
-        last, pool = self.max_epochs * -(-n // batch), iter(())
+        last, pool = int(self.max_epochs) * -(-n // batch), iter(())
         best, per_row, weights = float("inf"), checks.errors(networks), networks.state_dict()
         for step in range(1, last + 1):
             given = next(pool, None)
@@ -350,14 +360,14 @@ class MaskedAutoencoderImputer(GaussianImputer):
             hidden = ~found.missing[rows] & (rng.random((len(rows), found.z.shape[1])) < ratio[:, None])
         start, missing = found.start(rows, hidden), hidden | found.missing[rows]
         inputs, target = (
-            _inputs(start, missing, self.device),
-            _floats(np.nan_to_num(found.z[rows]) - start, self.device),
+            _inputs(start, missing, self._device),
+            _floats(np.nan_to_num(found.z[rows]) - start, self._device),
         )
-        counted = _floats(hidden, self.device)
+        counted = _floats(hidden, self._device)
         trained = [rng.permutation(np.flatnonzero(part[rows] != fold)) for part in division for fold in range(_FOLDS)]
         order = np.stack([np.resize(own, max(batch, min(map(len, trained)))) for own in trained])
         for first in range(0, order.shape[1] - batch + 1, batch):
-            chosen = torch.from_numpy(order[:, first : first + batch]).to(self.device)
+            chosen = torch.from_numpy(order[:, first : first + batch]).to(self._device)
             yield inputs[chosen], target[chosen], counted[chosen]
 
 

@@ -110,7 +110,9 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
         for one, value in head.items():
             value.data = model.get_parameter(one).data  # of the run's seed
         missing = {one for one in missing if one.startswith(f"{read.base_model_prefix}.")}
-        notes.append(f"it is an encoder without the head of {name}, which begins with random weights")
+        unused = sorted(found["unexpected_keys"])
+        rest = f" (unused: {', '.join(unused[:3])}{', …' * (len(unused) > 3)})" if unused else ""
+        notes.append(f"it is an encoder without the head of {name}, which begins with random weights{rest}")
     if unfit := sorted([*missing, *(one for one, *_ in found["mismatched_keys"])]):
         names = ", ".join(unfit[:3]) + ", …" * (len(unfit) > 3)
         raise UserError(f"checkpoint {init}: has no weights that fit for {names}: {_HINT}")

@@ -47,13 +47,17 @@ _TRIAL = f"""
 import json, sys
 try:
     import resource
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-except ImportError:
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    soft = min(limit for limit in (*limits, 8 << 30) if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, limits[1]))
+except (ImportError, AttributeError, ValueError, OSError):  # not on Windows, nor on macOS
     pass
 from tokenizers import Tokenizer
+rules = sys.stdin.buffer.read().decode()
 text = "".join(chr(number) * 60 + "! " for number in range(33, 127)) + "The fox, 3.14 caf\u00e9 \u4e2d\u6587 " * 90
+print("begun", flush=True)
 try:
-    made = len(Tokenizer.from_str(sys.stdin.buffer.read().decode()).encode(text, add_special_tokens=False).ids)
+    made = len(Tokenizer.from_str(rules).encode(text, add_special_tokens=False).ids)
 except Exception:  # the tokenizer is read again, for the message; or it does not know these signs
     made = 0
 sys.exit(f"{{made:,}} tokens for {{len(text):,}} characters" if made > {_GROWTH} * len(text) else 0)
@@ -298,17 +302,24 @@ def _from_fairseq(folder: Path) -> TextTokenizer:
 
 @lru_cache(maxsize=8)
 def _check_rules(text: str, source: str) -> None:
-    """Refuse rules that do not end, or abort the library: another process tries them, unless they are RoBERTa's."""
+    """Refuse rules that do not end, or abort the library: another process tries them, unless they are RoBERTa's.
+
+    Where that process cannot begin, nothing is refused.
+    """
     values = json.loads(text)
     if values.get("normalizer") is None and (values.get("pre_tokenizer") or {}).get("type") == "ByteLevel":
         return
     try:
         command, given = [sys.executable, "-P", "-c", _TRIAL], text.encode()
         tried = subprocess.run(command, input=given, capture_output=True, timeout=_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
+    except OSError:  # no further process
+        return
+    except subprocess.TimeoutExpired as error:
+        if not error.stdout:
+            return
         why = f"{_SECONDS} seconds were not enough"
     else:
-        if tried.returncode == 0:
+        if tried.returncode == 0 or not tried.stdout:
             return
         said = tried.stderr.decode(errors="replace").strip().splitlines()
         why = said[-1].rpartition("PanicException: ")[2][:160] if said else f"exit code {tried.returncode}"

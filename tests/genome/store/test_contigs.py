@@ -23,6 +23,10 @@ SAME = [
     ["chrUn_KI270302v1", "KI270302.1"],
     ["chr1_KI270706v1_random", "KI270706.1"],
     ["NC_045512.2", "NC_045512v2"],
+    ["hap1_tig00001.1"],
+    ["hap2_tig00001.1"],
+    ["a_KI270303.1"],
+    ["KI270303.1"],
 ]
 
 
@@ -62,9 +66,28 @@ def test_the_report_names_what_was_found_and_what_was_not(caplog: pytest.LogCapt
         none.report("a.vcf")
 
 
+def test_an_inferred_name_of_another_length_is_not_found_and_two_of_a_contig_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    layout = Layout(("s",), ("chr1", "MT"), (9, 5))
+    (tmp_path / "a.bed").write_text("1\t0\t4\nchrM\t0\t6\nchrM\t0\t5\nchrMT\t1\t2\n")
+    assert read_regions([str(tmp_path / "a.bed")], layout).rows() == [(0, 0, 4), (1, 1, 2)]
+    assert "lacks chrM; it has chr1, MT (chrM has another length)" in caplog.text
+    (tmp_path / "a.bed").write_text("MT\t0\t6\n")
+    with pytest.raises(UserError, match="line 1: 0 to 6 does not fit MT, which has 5 positions"):
+        read_regions([str(tmp_path / "a.bed")], layout)
+    (tmp_path / "a.bed").write_text("chrM\t0\t1\nchrMT\t1\t2\n")
+    assert read_regions([str(tmp_path / "a.bed")], layout).rows() == [(1, 0, 2)]
+    assert "chrM is MT, chrMT is MT; several names of the file are MT: leave one of them" in caplog.text
+
+
 def test_names_are_renamed_by_texts_and_files(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("# old new\nb chrM\nc\tchr1\n")
     assert read_renamed(["a=chr1", str(tmp_path / "names.txt")]) == {"a": "chr1", "b": "chrM", "c": "chr1"}
+    assert read_renamed([f"{'a' * 300}=chr1"]) == {"a" * 300: "chr1"}
+    with pytest.raises(UserError, match="is neither"):
+        read_renamed(["a" * 300])
     (tmp_path / "names.txt").write_text("b chrM x\n")
     with pytest.raises(UserError, match="line 1: a line has two names"):
         read_renamed([str(tmp_path / "names.txt")])

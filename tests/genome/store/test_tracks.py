@@ -124,6 +124,10 @@ def test_bigwig(store: AlignmentStore, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(tracks, "_STEP", 4)
     add_track(store, tmp_path / "a.bw", "w")
     np.testing.assert_equal(store.track("w").tolist(), [0, 1, 2, math.nan, *range(4, 10), *[math.nan] * 5])
+    lengths["2"] = 6  # chr2, were it as long
+    add_track(store, tmp_path / "a.bw", "v")
+    np.testing.assert_equal(store.track("v"), store.track("w"))
+    del lengths["2"]
     lengths["chr1"] = 11
     with pytest.raises(UserError, match="chr1 has 11 positions, and 10 in the store"):
         add_track(store, tmp_path / "a.bw", "w")

@@ -1,6 +1,8 @@
 """Tokenizers of strangers: their code is never run, and rules that do not end are refused."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,14 @@ def test_code_of_a_folder_is_never_run(tmp_path: Path, file: str, monkeypatch: p
     with pytest.raises(ValueError, match="never run"):
         config_of(json.dumps({"model_type": "bert", "auto_map": {"AutoModelForMaskedLM": "evil.Model"}}))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("limit", "broken"), [("ulimit -v 6000000", ""), (":", "os.environ['PYTHONHOME'] = '/nowhere'; ")]
+)
+def test_a_trial_that_cannot_have_its_memory_or_begin_refuses_nothing(tmp_path: Path, limit: str, broken: str) -> None:
+    rules = json.loads(train_bpe(["the cat sat"] * 9, 270).to_json())
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**rules, "normalizer": {"type": "NFKC"}}))
+    code = f"import os, sys; from r2mae.text.tokenizer import load_tokenizer; {broken}load_tokenizer(sys.argv[1])"
+    command = ["bash", "-c", f'{limit}; exec "$0" -c "$1" "$2"', sys.executable, code, str(tmp_path)]
+    subprocess.run(command, check=True, timeout=300)

@@ -1,6 +1,8 @@
 """Finds contigs of a store by the names that other files have for them."""
 
+import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +23,9 @@ _ACCESSIONS = (
     | {f"cm{662 + int(number):06}": name for number, name in _CHROMOSOMES.items()}
     | {"nc_012920": "m", "j01415": "m"}
 )
-_SCAFFOLD = re.compile(r"(?:[^_]+_)?([a-z]+_?\d{5,})[v.](\d+)(?:_(?:random|alt|fix))?")  # chrUn_KI270302v1
+# An accession of GenBank or NCBI, and what UCSC makes of it: chrUn_KI270302v1, chr1_KI270706v1_random.
+_ACCESSION = r"([a-z]\d{5}|[a-z]{2}_?\d{6,9}|[a-z]{4}\d{8,10}|[a-z]{6}\d{11,13})[v.](\d+)"
+_SCAFFOLD = re.compile(rf"(?:chr[^_]+_)?{_ACCESSION}(?:_(?:random|alt|fix))?")
 
 
 def _plain(name: str) -> str:
@@ -30,8 +34,7 @@ def _plain(name: str) -> str:
     accession, _, version = plain.partition(".")
     if accession in _ACCESSIONS and (version.isdigit() or accession == plain):
         return _ACCESSIONS[accession]
-    plain = plain.removeprefix("chr")
-    scaffold = _SCAFFOLD.fullmatch(plain)
+    scaffold, plain = _SCAFFOLD.fullmatch(plain), plain.removeprefix("chr")
     return f"{scaffold[1]}.{scaffold[2]}" if scaffold else "m" if plain in _MITOCHONDRIAL else plain
 
 
@@ -39,8 +42,8 @@ def read_renamed(given: Iterable[str]) -> dict[str, str]:
     """Read names of contigs and what the store calls them: texts ``OLD=NEW``, and files of two columns."""
     renamed = dict[str, str]()
     for text in given:
-        path, (old, _, new) = ordinary(Path(text).expanduser()), text.partition("=")
-        if path.is_file():
+        path, (old, _, new) = Path(os.path.expanduser(text)), text.partition("=")  # noqa: PTH111 (it never raises)
+        if os.path.isfile(path):  # noqa: PTH113 (a name may be longer than any path)
             for number, line in table_lines(path):
                 names = [name_of(field) for field in line.split()]
                 if len(names) != 2:
@@ -49,6 +52,8 @@ def read_renamed(given: Iterable[str]) -> dict[str, str]:
         elif old and new:
             renamed[old] = new
         else:
+            if os.path.exists(path):  # noqa: PTH110
+                ordinary(path)
             raise UserError(
                 f"--rename {text}: is neither OLD=NEW, a name of the file and the store's, nor a file of them"
             )
@@ -65,7 +70,9 @@ class Contigs:
 
     def __init__(self, layout: Layout, renamed: Mapping[str, str] | None = None) -> None:
         self._names = layout.contigs
+        self._lengths = layout.lengths
         self._seen = dict[str, int]()
+        self._unfit = set[str]()
         self._known = layout.numbers | {old: layout.number(new) for old, new in (renamed or {}).items()}
         self._spelt = dict[str, int]()
         for number, plain in enumerate(map(_plain, layout.contigs)):
@@ -77,6 +84,20 @@ class Contigs:
         if found is None:
             found = self._seen[name] = self._known.get(name, self._spelt.get(_plain(name), -1))
         return found
+
+    def fits(self, name: str, *, length: int | None = None, end: int = 0) -> bool:
+        """Return whether a contig that has this length, or reaches to `end`, can be the one that was found.
+
+        A name that was inferred and does not fit is not found from now on.
+        """
+        number = self.number(name)
+        if number < 0:
+            return False
+        is_fit = end <= self._lengths[number] and length in (None, self._lengths[number])
+        if not is_fit and name not in self._known:
+            self._seen[name] = -1
+            self._unfit.add(name)
+        return is_fit
 
     def require(self, name: str) -> int:
         """Return the number of a contig, or raise a UserError."""
@@ -94,11 +115,17 @@ class Contigs:
         """
         missing = sorted(name for name, number in self._seen.items() if number < 0)
         known = _some(self._names)
+        if self._unfit:
+            known += f" ({_some(sorted(self._unfit))} has another length)"
         if self._seen and len(missing) == len(self._seen):
             raise UserError(f"{where}: names {_some(missing)}, and the store has the contigs {known}: {hint}")
         others = [(name, self._names[number]) for name, number in self._seen.items() if number >= 0]
         if matched := [f"{name} is {own}" for name, own in others if name != own]:
-            warn_once(f"{where}: contigs have other names in the store: {_some(matched)}")
+            # Without those of --rename.
+            given = Counter(own for name, own in others if name == own or name not in self._known)
+            twice = sorted(own for own, count in given.items() if count > 1)
+            more = f"; several names of the file are {_some(twice)}: leave one of them" if twice else ""
+            warn_once(f"{where}: contigs have other names in the store: {_some(matched)}{more}")
         if missing and all_needed:
             warn_once(f"{where}: the store lacks {_some(missing)}; it has {known}: {hint}")
 

@@ -115,7 +115,9 @@ def interval_lines(
         place, is_empty = contigs.number(contig), False
         if place < 0:
             continue
-        if start > end or end > layout.lengths[place]:
+        if start > end or not contigs.fits(contig, end=end):
+            if start <= end and contigs.number(contig) < 0:  # its name was only inferred
+                continue
             raise UserError(
                 f"{where}: {start:,} to {end:,} does not fit {contig}, which has {layout.lengths[place]:,} positions"
             )

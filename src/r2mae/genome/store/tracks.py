@@ -80,13 +80,14 @@ def _bigwig(path: Path, layout: Layout, renamed: Mapping[str, str]) -> Iterator[
         opened = pyBigWig.open(str(path))
         lengths = dict(opened.chroms())
         contigs = Contigs(layout, renamed)
-        numbers = {name: contigs.number(name) for name in lengths}
+        unfit = {name for name, length in lengths.items() if not contigs.fits(name, length=length)}
+        numbers = {name: contigs.number(name) for name in lengths}  # of an inferred one that does not fit it is -1
         contigs.report(path, hint=RENAME)
         for name, number in sorted(numbers.items(), key=itemgetter(1)):
             if number < 0:
                 continue
             length = layout.lengths[number]
-            if lengths[name] != length:
+            if name in unfit:
                 raise UserError(
                     f"{path}: {name} has {lengths[name]:,} positions, and {length:,} in the store: is it the same "
                     "assembly?"
