@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SETS
 from r2mae.compare.comparison import BASELINE
 from r2mae.errors import UserError
@@ -66,7 +65,7 @@ def test_vectors_of_obsm_are_rows_of_the_table(tmp_path: Path, monkeypatch: pyte
 
 @BOTH
 def test_the_full_size_is_the_papers(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DOMAIN, "check_baselines", lambda names: None)
+    monkeypatch.setattr("r2mae_paper.cell_tables.check_baselines", lambda base, domain, names: None)
     planned = study.runs(study.entry.size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 5 * (len(SCHEMES) + 2)
     assert {run.config.data.source for run in planned} == {"sea-ad" if study is TABLE4 else "hlca"}
@@ -93,8 +92,8 @@ def test_the_full_size_is_the_papers(study: Study, tmp_path: Path, monkeypatch: 
 
 @BOTH
 def test_scvi_is_asked_for_before_anything_runs(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2mae.cells.domain.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="scvi-tools"):
+    monkeypatch.setattr("r2mae.domains.baselines.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="the baseline scvi needs"):
         study.runs(study.entry.size("full"), tmp_path)
 
 

@@ -175,7 +175,7 @@ MISTAKES = {
     "pretrain digits --scheme r2mea": "did you mean 'r2mae'?",
     "pretrain digits --ratio 0.3": "'r2mae' does not take 'ratio'",
     "pretrain digits --model vitmae --preset vit-mae-tiny": "unknown model 'vitmae': did you mean 'vit-mae'?",
-    "pretrain digits --preset tiny": "unknown preset 'tiny': choose from: vit-mae-tiny",
+    "pretrain digits --preset tiny": "unknown preset 'tiny': did you mean 'vit-mae-tiny'?",
     "pretrain digits --preset mlp-512-255": "did you mean 'mlp-512-256'?",
     "pretrain digits --batch-size 0": "batch_size must be 1 or more",
     "pretrain digits --optimizer rmsprop": "--optimizer takes one of adam, adamw, sgd, not 'rmsprop'",
@@ -437,7 +437,7 @@ def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> Non
 def test_comparisons_speak_json(run: Run) -> None:
     line = "compare digits --schemes r2mae --seeds 1 --epochs 1 --hidden 8 --latent 8 --jobs 1 --out c --json"
     answer = json.loads(run(line)[1])
-    assert [cell["label"] for cell in answer["runs"]] == ["r2mae", "pixels", "pca", "mean"]
+    assert [cell["label"] for cell in answer["runs"]] == ["r2mae", "untrained", "pixels", "pca", "mean", "gaussian"]
 
 
 def test_data(run: Run) -> None:

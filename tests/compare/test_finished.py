@@ -82,7 +82,9 @@ def test_damaged_results_of_a_run_are_told_with_the_remedy(
     (file,) = out.glob("runs/dynamic/seed-*/results.json")
     file.write_text(file.read_text()[:40])
     assert main(["report", str(out)]) == 0
-    said = "results.json cannot be read: repeat the `r2mae compare` command of the comparison"
+    said = (
+        "results.json cannot be read, or belongs to other weights: repeat the `r2mae compare` command of the comparison"
+    )
     shown = capsys.readouterr().out  # a terminal may break a long path anywhere
     assert "".join(said.split()) in "".join(shown.split())
     assert any(said in note for note in findings(out)["notes"])

@@ -27,7 +27,7 @@ def takers(*, take: bool) -> list[tuple[str, str]]:
     for name, model in cases():
         with known(name):
             kind = get_domain(name).config
-        if model and kind.settings_of(model).takes_mask == take:
+        if model in kind.models and kind.settings_of(model).takes_mask == take:
             found.append((name, model))
     return found
 

@@ -176,7 +176,7 @@ def test_a_model_that_is_not_finite_is_used_for_nothing(
     assert main(line.split()) == 2
     *_, told = capsys.readouterr().err.splitlines()
     assert told.startswith(f"r2mae: broken/{name}.safetensors is damaged")
-    assert "is not finite): delete broken" in told
+    assert "it is not the file that the run wrote" in told
     assert not list(tmp_path.glob("out*"))
 
 

@@ -152,7 +152,8 @@ def _suggested(option: ConfigOption, domain: "Domain") -> ConfigOption:
         found, more = known_baselines(domain.name), domain.command_line.baselines
         help_ = f"Baselines to measure, or none: {', '.join([*found, *filter(None, [more])])}."
         text = ", ".join(one.name for one in found.values() if one.default)
-        return replace(option, words=("none", *found), help=help_, default_text=text)
+        several = len(found) > 1 or bool(more)
+        return replace(option, words=("none", *found), help=help_, default_text=text, common=several)
     if option.name == "schemes":
         help_ = f"Schemes to compare: {', '.join(scheme_names())}. {option.help}"
         return replace(option, words=scheme_names, help=help_)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.domains.base import Domain
+from r2mae.domains.baselines import Baseline
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.options import Command, CommandLine, as_in_run
 from r2mae.environment import standard_session
@@ -108,6 +109,14 @@ class FinetunedImages(ImagesBase):
 
     title = "Fine-tuned classifiers of images"
     config = FinetuneConfig
+
+    def default_baselines_of(self, config: FinetuneConfig) -> tuple[str, ...]:
+        """Return nothing."""
+        return ()
+
+    def baseline(self, config: FinetuneConfig, name: str) -> Baseline:
+        """Refuse baselines, which are those of autoencoders."""
+        raise UserError("a fine-tuned classifier has no baselines: omit --baselines")
 
     def metrics_of(self, config: FinetuneConfig) -> tuple[Metric, ...]:
         """Return accuracies and the loss."""

@@ -175,8 +175,9 @@ class TextConfig(RunConfig):
     Parameters
     ----------
     init : str, optional
-        Continue a checkpoint of AutoModelForMaskedLM with defaults of its own: batch 256 and lr 1e-4. It is a folder or
-        a name of the Hugging Face Hub, such as a BERT or ESM-2, and brings its tokenizer. An encoder alone gets a head.
+        Continue a checkpoint of AutoModelForMaskedLM, with defaults of its own: batch 256 and lr 1e-4. It is a folder
+        or a name of the Hugging Face Hub, such as a BERT or ESM-2, and brings its tokenizer. An encoder alone gets a
+        head.
     """
 
     domain: ClassVar[str] = "text"

@@ -188,10 +188,10 @@ def _check_batch(config: RunConfig, data: Data) -> None:
     size, samples = config.optimizer.batch_size, len(data.train)
     if size > _REPEATED * samples:
         raise UserError(f"batch_size {size:,} is more than {_REPEATED:,} times the {samples:,} samples: give less")
-    batch = data.train.batch(np.arange(1), Key.root(0))
+    batch = data.train.batch(np.arange(2) % samples, Key.root(0))  # two: fine-tuning mixes pairs
     parts = batch.values() if isinstance(batch, Mapping) else [batch]
-    sample = sum(part.numel() for part in parts if isinstance(part, torch.Tensor))
-    needed = 8 * size + 8 * sample * config.micro_batch
+    pair = sum(part.numel() for part in parts if isinstance(part, torch.Tensor))
+    needed = 8 * size + 4 * pair * config.micro_batch
     refuse_beyond_memory(needed, f"batch_size {size:,} needs at least", "give a smaller one, or --accumulate")
 
 
