@@ -73,7 +73,7 @@ def test_the_examples_of_the_help_parse(run: Run) -> None:
 
 def test_the_short_help_of_text_is_for_text(run: Run) -> None:
     told = " ".join(run("pretrain text --help")[1].split())
-    for said in ("--low 0.15 --high 0.4", "--steps N", "with defaults of its own: batch 256 and lr 1e-4"):
+    for said in ("--low 0.15 --high 0.4", "--steps N", "Continue a checkpoint of AutoModelForMaskedLM."):
         assert said in told
 
 
