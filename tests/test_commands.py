@@ -121,7 +121,7 @@ VARIANTS = """##fileformat=VCFv4.2
 """
 OTHER_DATA = {".h5ad": "cells", ".txt": "text", ".npz": "images"}
 WORK = (  # what takes minutes, or a network
-    *("r2mae.catalogue.fetch", "r2mae.images.finetune.finetune", "r2mae.theory.advise"),
+    *("r2mae.catalogue.fetch", "r2mae.images.finetune.finetune"),
     *("r2mae_paper.runner.run_study", "r2mae_paper.command._preview"),
 )
 MISSING = re.compile(

@@ -27,7 +27,6 @@ LINES = {
     "embed none digits": "there is no run folder none",
     "embed run none.npz": "none.npz: no such file or folder",
     "report none": "there is no folder none",
-    "theory advise none.npy": "none.npy: no such file or folder",
 }
 _PROBE = """
 import sys
@@ -43,7 +42,7 @@ for line in sys.argv[1].split(";"):
 def test_mistakes_are_told_before_heavy_libraries_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("domain: images\ndata: {source: gone.npz}\n")
-    lines = [line for line in LINES if not line.startswith("theory")]  # which needs SciPy alone, and no torch
+    lines = [*LINES]
     done = subprocess.run(
         [sys.executable, "-c", _PROBE % (HEAVY,), ";".join(lines)],
         capture_output=True, text=True, check=True, cwd=tmp_path,
@@ -52,16 +51,6 @@ def test_mistakes_are_told_before_heavy_libraries_are_loaded(tmp_path: Path) -> 
     assert told == ["2"] * len(lines), done.stdout
     for line in lines:
         assert LINES[line] in done.stderr + done.stdout
-
-
-@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("theory")])
-def test_theory_needs_no_torch_for_a_mistake(tmp_path: Path, line: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE % (("torch", "anndata"),), line],
-        capture_output=True, text=True, check=True, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.stdout.strip() == "2"
-    assert LINES[line] in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -156,9 +156,6 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         "data alignment build a.maf --species x.txt -o out",
         "data alignment track store x.bw --name t",
         "data alignment track store a.bg --name t --rename x.txt",
-        "theory advise x.csv",
-        "theory advise x.npy",
-        "theory advise x.h5ad",
     ],
 )
 def test_pipes_are_not_waited_for(line: str, pipe: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:

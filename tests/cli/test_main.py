@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from cli.printed import fields
@@ -18,6 +19,7 @@ from r2mae.cli.commands import COMMANDS
 from r2mae.cli.main import main
 from r2mae.domains.lookup import get_domain
 from r2mae.images.domain import DOMAIN
+from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.metrics import read_metrics
@@ -117,15 +119,29 @@ def test_the_help_fits_a_screen_and_help_all_has_every_option(
     assert len(run(f"{command} {domain} --help")[1].splitlines()) <= 45
     monkeypatch.setenv("COLUMNS", "118")
     short, every = run(f"{command} {domain} --help")[1], run(f"{command} {domain} --help-all")[1]
-    for group in ("model", "scheme", "optimizer"):
-        assert f"\n{group}:\n" in short
+    for name in scheme_names():
+        assert re.search(rf"\n  \w* +{name} +\S+( \S+){{3,5}}\n", short), name
     for group in ("data", "model", "scheme", "optimizer", "machine"):
         assert f"\n{group}:\n" in every
     options = set(re.findall(r"^  (?:-\w, )?--([\w-]+)", every, re.MULTILINE))
     names = {name.replace("_", "-") for name in get_domain(domain).config.names()}
     idle = {"domain", "data"} | ({"scheme", "seed"} if command == "compare" else set())
     assert options >= names - idle
-    assert options > set(re.findall(r"^  (?:-\w, )?--([\w-]+)", short, re.MULTILINE))
+    common = set(re.findall(r"^  (?:-\w, )?--([\w-]+)", short, re.MULTILINE))
+    assert options > common >= options & {"fill", "norm", "devices", "precision", "workers", "plan-power"}
+
+
+def test_the_sizes_of_presets_are_those_of_their_models() -> None:
+    for domain in map(get_domain, DOMAINS):
+        assert set(domain.config.preset_sizes) == set(domain.presets)
+    for name, size in DOMAIN.config.preset_sizes.items():
+        config = DOMAIN.config.make(data="digits", preset=name)
+        side = {"mlp": 28, "unet": 64}.get(config.model.name, config.data.resize)
+        shape = [side, side, 1 if config.model.name == "mlp" else 3]
+        with torch.device("meta"):
+            _, model = DOMAIN.build({**config.model.architecture(), "shape": shape, "exact": False})
+        found = sum(weights.numel() for weights in model.parameters()) / 1e6
+        assert abs(found - size) < 0.04 * size + 0.005, name
 
 
 def test_options_are_spelled_with_dashes_or_underscores(run: Run) -> None:

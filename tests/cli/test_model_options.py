@@ -102,10 +102,10 @@ def test_mistakes_are_one_line(line: str, message: str, capsys: pytest.CaptureFi
 
 def test_help_names_models_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["pretrain", "images", "digits", "--model", "toy", "--help"])
+        main(["pretrain", "images", "digits", "--model", "toy", "--help-all"])
     told = " ".join(capsys.readouterr().out.split())  # lines are broken anywhere
     assert "--model.last-bias" in told
     assert "Channels of the toy." in told
     assert "model_settings" not in told
-    assert "mlp, unet, vit-mae, toy." in told
+    assert "mlp, unet, vit-mae, toy" in told
     assert ", toy" in told

@@ -1,3 +1,6 @@
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -132,3 +135,33 @@ def test_rare_features_and_lengths_by_their_definitions() -> None:
     _, sentences = caveats(x, cov, 183)
     assert sentences[0].startswith(f"{rare} of {x.shape[1]} features hardly ever vary") and rare
     assert (f"vary {spread:,.0f} times" in sentences[-1]) == (spread > 3)
+
+
+def test_what_the_page_says_of_past_advice_is_what_was_measured() -> None:
+    results = Path(__file__).resolve().parents[2] / "paper" / "results"
+    page = (results.parents[1] / "docs" / "theory" / "advice.md").read_text()
+
+    def rows(path: str) -> list[dict[str, str]]:
+        return list(csv.DictReader((results / path).read_text().splitlines()))
+
+    networks = [
+        row
+        for row in rows("randomness/randomness/randomness-rules.csv")
+        if row["rule"].startswith("closed form") and row["set"] != "all sets" and row["score"] == "error"
+    ]
+    assert len(networks) == 6 and all(float(row["low"]) > 0 for row in networks)
+    regrets = [float(row["regret"]) for row in networks]
+    assert f"{min(regrets):.1f} % to {max(regrets):.0f} % above" in page
+    fits: dict[tuple[str, ...], list[float]] = {}
+    for row in rows("theory/realdata/summary.csv"):
+        if "all pixels" not in row["data"]:
+            key = (row["data"], row["scaling"], row["n"])
+            fits.setdefault(key, []).append(float(row["best_ratio_agrees"]))
+    assert len(fits) == 16 and all(agrees == 1 for found in fits.values() for agrees in found)
+    assert "features: 16 cases" in page
+    probe: dict[str, list[float]] = {}
+    for row in rows("mnist/results.csv"):
+        if row["scheme"] == "fixed":
+            probe.setdefault(row["ratio"], []).append(float(row["probe_accuracy"]))
+    mean = {ratio: np.mean(values) for ratio, values in probe.items()}
+    assert f"{mean['0.1']:.3f} to {mean['0.2']:.3f} there, {max(mean.values()):.3f} at 0.6 to 0.8" in page

@@ -143,6 +143,7 @@ class CellsConfig(RunConfig):
         "hlca": {**_PAPER, "n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
         "sea-ad": {**_PAPER, "n_top_genes": 5000, "timing": "sea-ad"},
     }
+    preset_sizes: ClassVar[Mapping[str, float]] = {"paper": 16, "small": 1.1, "hlca": 28, "sea-ad": 28}
     set_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = SET_DEFAULTS
 
     decides_scheme: ClassVar[frozenset[str]] = frozenset({"timing"})

@@ -15,7 +15,6 @@ COMMANDS = {
     "embed": "embed data with a pretrained model",
     "pictures": "draw test images as pretrained models complete them",
     "export": "write a pretrained model for other libraries",
-    "theory advise": "mask ratios of masked linear regression for given data",
     "report": "make the report of a comparison again",
     "data": "list, fetch and find public data sets",
     "completion": "print completion for a shell",

@@ -25,12 +25,12 @@ _VARIANT_FIELDS = ("scheme", "seed")
 
 @dataclass(frozen=True)
 class Options(ClusterFlags):
-    """Pretrain under several masking schemes and seeds, and say which wins. The same command resumes.
+    """Pretrain under several schemes and seeds, and say which is better. The same command resumes.
 
     Parameters
     ----------
     schemes : list of str
-        Schemes to compare; those with one ratio have a variant for each of --ratios.
+        Schemes to compare. Fixed has a variant for each of --ratios.
     seeds : list of str
         How many seeds, or which (two or more numbers).
     ratios : list of str
@@ -49,8 +49,8 @@ class Options(ClusterFlags):
     dry_run : bool
         Time a few steps of one variant, and estimate the time of the comparison. Nothing is written.
     plan_power : bool
-        From the finished runs in --out, at least two seeds a variant: which differences the planned --seeds decide, and
-        how many seeds the differences so far need. Nothing is trained or written.
+        Say what --seeds would decide, and how many seeds the differences so far need: from the finished runs in --out,
+        at least two seeds a variant. Nothing is trained or written.
     json : bool
         Print JSON, for scripts.
     """
@@ -58,13 +58,13 @@ class Options(ClusterFlags):
     schemes: tuple[str, ...] | None = option(None, metavar="SCHEME")
     seeds: tuple[int, ...] = option((3,), metavar="N")
     ratios: tuple[float, ...] | None = option(None, metavar="RATIO")
-    against: float | str | None = option(None, metavar="RATIO|SCHEME")
+    against: float | str | None = option(None, metavar="RATIO|SCHEME", common=False)
     baselines: tuple[str, ...] | None = None
     out: str | None = option(None, metavar="DIR")
-    config: str | None = option(None, metavar="FILE")
+    config: str | None = option(None, metavar="FILE", common=False)
     print_config: bool = option(False, common=False)
     dry_run: bool = option(False, common=False)
-    plan_power: bool = option(False, common=False)
+    plan_power: bool = False
     json: bool = option(False, common=False)
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -18,7 +17,7 @@ from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
-from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names
+from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names, schemes_in_words
 from r2mae.registry import DOMAINS
 from r2mae.training.config import SCHEME_PREFIX, RunConfig, fields_of, first_of, naming
 from r2mae.training.folder import read_yaml
@@ -27,6 +26,7 @@ from r2mae.training.models import PREFIX, ModelSettings
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
 
+_ROOM = 20  # characters of an option with its choices, in a column of the short help
 _NAMES = ("preset", "model", "scheme", "schemes", "baselines", "device")  # options whose help lists names
 
 
@@ -57,6 +57,7 @@ def config_parser(
         return parser.add([replace(data, words=lambda: (*DOMAINS, *public_sets())), *own])
     domain, sets = sources.domain, tuple(sources.domain.sets)
     about += f" {domain.title}. DATA is a path{' or a named set: ' if sets else ''}{', '.join(sets)}."
+    about += f"\n\n{schemes_in_words()}" if domain.config.hides else ""
     example = f"r2mae {command} {domain.name} {_example_data(domain) or 'path/to/data'} {example}"
 
     def call(given: dict[str, Any]) -> int:
@@ -133,31 +134,45 @@ def _example_data(domain: "Domain") -> str:
 
 
 def _shortened(options: Sequence[ConfigOption]) -> Iterator[ConfigOption]:
-    """Return options for the short help: a clause or, of names, a sentence each, and no group for a single one."""
-    shown = Counter(option.group for option in options if option.common)
+    """Return options for the short help: a clause or, of names, a sentence each, without groups."""
+    rare = ("ratio", "batch_size", "lr") if any(option.name == "ratios" for option in options) else ()
     for option in options:
         ends = (". ",) if option.name in _NAMES else (". ", "; ", ", ", " (")
-        first = min((option.help.split(end)[0] for end in ends), key=len)
-        group = option.group if shown[option.group] > 1 or not option.group else "options"
+        first = min((option.help.split(end)[0] for end in ends), key=len).rstrip(".") + "."
+        words, metavar = "|".join(option.choices), option.metavar
+        if words and len(words) + len(option.typed) > _ROOM:
+            first, metavar = f"{', '.join(option.choices[:-1])} or {option.choices[-1]}.", "NAME"
         default = option.default_text if option.name in _NAMES else option.default_text.split(", ")[0]
-        yield replace(option, help=first.rstrip(".") + ".", group=group, default_text=default)
+        common = option.common and option.name not in rare and option.words != (option.default,)
+        group = option.group and "options"
+        yield replace(option, help=first, metavar=metavar, group=group, default_text=default, common=common)
 
 
 def _suggested(option: ConfigOption, domain: "Domain") -> ConfigOption:
     """Return an option with the words that complete it, and with those of a domain in its help."""
     if option.name == "preset":
-        names = tuple(domain.presets)
-        return replace(option, words=names, help=f"{', '.join(names) or 'there are none'}.", metavar="NAME")
+        return replace(option, words=tuple(domain.presets), help=_presets_in_words(domain), metavar="NAME")
     if option.name == "baselines":
         found, more = known_baselines(domain.name), domain.command_line.baselines
         help_ = f"Baselines to measure, or none: {', '.join([*found, *filter(None, [more])])}."
-        text = ", ".join(one.name for one in found.values() if one.default)
+        usual = [one.name for one in found.values() if one.default]
+        text = "all" if len(usual) == len(found) and not more else ", ".join(usual)
         several = len(found) > 1 or bool(more)
         return replace(option, words=("none", *found), help=help_, default_text=text, common=several)
     if option.name == "schemes":
-        help_ = f"Schemes to compare: {', '.join(scheme_names())}. {option.help}"
-        return replace(option, words=scheme_names, help=help_)
+        return replace(option, words=scheme_names)
     return replace(option, words=domain.command_line.words.get(option.name, option.words))
+
+
+def _presets_in_words(domain: "Domain") -> str:
+    """Return the presets, with their millions of parameters where these are known: ``unet-4 0.1, -8 0.5``."""
+    parts, family = [], ""
+    for name in domain.presets:
+        size = domain.config.preset_sizes.get(name)
+        short = f"-{name.rpartition('-')[2]}" if family and name.rpartition("-")[0] == family else name
+        family = name.rpartition("-")[0]
+        parts.append(f"{short} {size:g}" if size else short)
+    return f"Millions of parameters: {', '.join(parts)}." if domain.config.preset_sizes else f"{', '.join(parts)}."
 
 
 def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:
@@ -170,8 +185,10 @@ GROUPS = ("run", "data", "model", "task", "scheme", "optimizer", "machine", "eva
 """The parts of a configuration, in the order of the help; "run" are its fields outside of groups, but the preset."""
 
 _WORDS = {"device": DEVICES}
-_USUAL = 2  # the first settings of a model are in the short help
-_COMMON = ("preset", "model", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed", "device")
+_COMMON = (
+    "preset", "model", "norm", "fill", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed",
+    "device", "devices", "precision", "workers",
+)  # fmt: skip
 
 
 def config_options(kind: type[RunConfig], model: str | None = None) -> list[ConfigOption]:
@@ -215,7 +232,7 @@ def _fields(kind: type[RunConfig]) -> Iterator[ConfigOption]:
 def _settings(kind: type[ModelSettings], known: set[str], *, shown: bool, bare: bool) -> Iterator[ConfigOption]:
     """Return the settings of a model, with and without prefix; without, only if no other option has the name."""
     own = kind.own_fields()
-    for option in [replace(one, common=one.name in own[:_USUAL]) for one in options_of(kind) if one.name in own]:
+    for option in [replace(one, common=one.name in _COMMON) for one in options_of(kind) if one.name in own]:
         if option.name not in known:
             yield replace(option, group="model" if shown and bare else "")
         if shown:
@@ -226,7 +243,7 @@ def _settings(kind: type[ModelSettings], known: set[str], *, shown: bool, bare: 
 def _scheme_options(kind: type[RunConfig]) -> Iterator[ConfigOption]:
     """Return the scheme and its options, with the domain's defaults in their help."""
     names = tuple(scheme_names())
-    yield ConfigOption("scheme", str, kind.scheme.name, f"{', '.join(names)}.", "scheme", words=names, metavar="NAME")
+    yield ConfigOption("scheme", str, kind.scheme.name, "One of the list above.", "scheme", words=names, metavar="NAME")
     values: dict[str, dict[Any, list[str]]] = {name: {} for name in SCHEME_OPTIONS}  # the schemes of each default
     for scheme in names:
         for name, value in resolve_options(scheme, {}, kind.ratios).items():

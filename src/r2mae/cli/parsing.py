@@ -124,7 +124,7 @@ def _wrapped(text: str) -> str:
     """Fill the paragraphs of a text, and leave lists as they are."""
     parts = text.split("\n\n")
     fill = partial(textwrap.fill, width=width(), break_on_hyphens=False)
-    return "\n\n".join(part if part.startswith(" ") else fill(part) for part in parts)
+    return "\n\n".join(part if "\n  " in f"\n{part}" else fill(part) for part in parts)
 
 
 def parser_of(name: str, options: type, run: Run, words: Sequence[str] = ()) -> Parser:

@@ -31,8 +31,8 @@ class Options:
     """
 
     out: str | None = option(None, metavar="RUN")
-    config: str | None = option(None, metavar="FILE")
-    print_config: bool = False
+    config: str | None = option(None, metavar="FILE", common=False)
+    print_config: bool = option(False, common=False)
     json: bool = option(False, common=False)
 
 

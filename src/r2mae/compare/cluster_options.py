@@ -49,7 +49,7 @@ class ClusterFlags:
         For slurm and kubernetes: a YAML file with the arguments of SLURMCluster or KubeCluster.
     """
 
-    jobs: int | None = None
+    jobs: int | None = option(None, common=False)
     cluster: str | None = option(None, common=False, words=tuple(ENGINES))
     cluster_config: str | None = option(None, common=False, metavar="FILE")
 

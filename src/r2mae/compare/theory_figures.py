@@ -1,23 +1,18 @@
-"""The figure and the tables of the advice on mask ratios for data."""
+"""The figure of what the theory says of mask ratios for data."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from r2mae.compare.style import BLUE, VERMILION, figure_style, save_figure
-from r2mae.files import atomic_write, write_json
+from r2mae.compare.style import BLUE, VERMILION, figure_style
 from r2mae.theory.advise import Advice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LONGEST = 28  # letters of a name in a title
 _GREY = "#808080"
 
 
@@ -81,24 +76,3 @@ def _add_legend(figure: Figure, **style: Any) -> None:
     named = [axes.get_legend_handles_labels() for axes in figure.axes]
     handles = {label: handle for pair in named for handle, label in zip(*pair, strict=True)}
     figure.legend(handles.values(), handles, loc="outside lower center", **style)
-
-
-def write_advice(out: Path, data: str, features: Sequence[str], advice: Advice, text: Mapping[str, Any]) -> None:
-    """Write ``advice.json``, ``curves.csv``, ``targets.csv`` and the figure ``advice`` to a folder."""
-    lead, own = advice.directions, advice.features
-    names = [f"direction_{index + 1}" for index in range(len(lead.variance))]
-    means = {"directions_mean": lead.mean, "features_weighted": own.weighted, "worst_excess": lead.worst_excess}
-    curves = {"ratio": lead.ratios, **means, **dict(zip(names, lead.normalised.T, strict=True))}
-    targets = {
-        "target": [*names, *features],
-        "variance": [*lead.variance, *own.variance],
-        "best_ratio": [*lead.best_ratio, *own.best_ratio],
-        "lowest_risk": [*lead.lowest, *own.lowest],
-        "learnable": [*lead.learnable.astype(int), *own.learnable.astype(int)],
-    }
-    for name, table in (("curves", curves), ("targets", targets)):
-        with atomic_write(out / f"{name}.csv") as file:
-            pd.DataFrame(table).to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
-    write_json(out / "advice.json", text)
-    title = data if len(data) <= _LONGEST else f"{data[: _LONGEST - 1]}…"
-    save_figure(advice_figure(advice, title, holds=text["held"]["linear_regression"]), out, "advice")

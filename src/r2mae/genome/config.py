@@ -268,6 +268,7 @@ class GenomeConfig(RunConfig):
         "mini": _preset(256, 4, 8, 256, 5e-4),
         "tiny": _preset(128, 2, 4, 128, 1e-3),
     }
+    preset_sizes: ClassVar[Mapping[str, float]] = {"base": 86, "gpn-msa": 86, "small": 26, "mini": 3.4, "tiny": 0.5}
 
     common_fields: ClassVar[tuple[str, ...]] = ("window", "species", "init")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.fields import NonNegative, PartialFraction, Range, Size
 from r2mae.images.models import MODELS, VIT, MLPSettings
-from r2mae.images.presets import PRESETS
+from r2mae.images.presets import PRESETS, SIZES
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config import (
     DataConfig,
@@ -114,10 +114,9 @@ class ImagesConfig(RunConfig):
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.7, 0.5, 0.9, not_in_paper=True)
     models: ClassVar[Mapping[str, str]] = MODELS
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    preset_sizes: ClassVar[Mapping[str, float]] = SIZES
     # digits has 1,438 training images: 15 epochs would be 168 steps.
     set_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"digits": {"epochs": 100.0}}
-
-    common_fields: ClassVar[tuple[str, ...]] = ("resize",)
 
     init: str | None = None
     data: ImagesDataConfig = ImagesDataConfig()

@@ -40,3 +40,15 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "vit-mae-tiny": _vit(64, 256, 1, (8, 192, 6, 3), (128, 2, 4)),
 }
 """Fields of the configuration by the name of a preset."""
+
+SIZES = {
+    **dict(
+        zip((f"mlp-512-{latent}" for latent in (16, 32, 64, 256, 1024)), (0.42, 0.45, 0.49, 0.74, 1.7), strict=True)
+    ),
+    **dict(
+        zip((f"mlp-16-{latent}" for latent in (16, 32, 64, 256, 1024)), (0.03, 0.04, 0.06, 0.22, 0.84), strict=True)
+    ),
+    **{"unet-4": 0.12, "unet-8": 0.49, "unet-16": 1.9, "unet-32": 7.8},
+    **{"vit-mae-base": 112, "vit-mae-large": 330, "vit-mae-huge": 657, "vit-mae-small": 25, "vit-mae-tiny": 3.2},
+}
+"""Millions of parameters, of an MLP on 28 x 28 pixels."""

@@ -18,13 +18,13 @@ _WARMUP, _START, _END = (HLCA_CURRICULUM[name] for name in ("cl_warmup", "cl_sta
 
 
 # Colours that colour-blind readers can distinguish: those of Okabe and Ito, two of Tol, and a violet.
-@register("fixed", colour="#6e6e6e", per_ratio=True)
+@register("fixed", group="fixed", words="one ratio at every step", colour="#6e6e6e", per_ratio=True)
 def _fixed(ratio: float) -> Scheme:
     """One mask ratio for the whole run."""
     return Scheme("fixed", _one_ratio(ratio))
 
 
-@register("dynamic", colour="#56b4e9")
+@register("dynamic", group="schedules", words="falls from high to low", colour="#56b4e9")
 def _dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end: float = 1.0) -> Scheme:
     """Ratio falls linearly from high to low over the run."""
     from r2mae.masking.ratios import LinearDecay
@@ -32,7 +32,7 @@ def _dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end: floa
     return Scheme("dynamic", LinearDecay(high=high, low=low, end=decay_end, unit=decay_in))
 
 
-@register("mdlm", colour="#009e73")
+@register("mdlm", group="random", words="each batch, from U(0, 1)", colour="#009e73")
 def _mdlm(sampling: _Sampling = "independent", per: _Per = "batch") -> Scheme:
     """p ~ U(0, 1) for every mini-batch, as in masked diffusion language models."""
     from r2mae.masking.ratios import Uniform
@@ -40,7 +40,7 @@ def _mdlm(sampling: _Sampling = "independent", per: _Per = "batch") -> Scheme:
     return Scheme("mdlm", Uniform(0.0, 1.0, sampling, per))
 
 
-@register("r2mae", colour="#d55e00")
+@register("r2mae", group="random", words="each batch, this paper's scheme", colour="#d55e00")
 def _r2mae(low: float, high: float, sampling: _Sampling = "independent", per: _Per = "batch") -> Scheme:
     """p ~ U(low, high) for every mini-batch."""
     from r2mae.masking.ratios import Uniform
@@ -48,7 +48,7 @@ def _r2mae(low: float, high: float, sampling: _Sampling = "independent", per: _P
     return Scheme("r2mae", Uniform(low, high, sampling, per))
 
 
-@register("r2mae-dynamic", colour="#e69f00")
+@register("r2mae-dynamic", group="schedules", words="random above a falling floor", colour="#e69f00")
 def _r2mae_dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end: float = 1.0) -> Scheme:
     """p ~ U(floor, high) for every mini-batch, with a floor that falls from high to low over the run."""
     from r2mae.masking.ratios import UniformAbove
@@ -56,7 +56,7 @@ def _r2mae_dynamic(low: float, high: float, decay_in: _Unit = "steps", decay_end
     return Scheme("r2mae-dynamic", UniformAbove(high=high, low=low, end=decay_end, unit=decay_in))
 
 
-@register("cl", colour="#0072b2")
+@register("cl", group="curricula", words="weights from easy to hard", colour="#0072b2")
 def _cl(
     ratio: float,
     low: float,
@@ -77,7 +77,7 @@ def _cl(
     )
 
 
-@register("cl-k0", colour="#332288")
+@register("cl-k0", group="curricula", words="weights for easy entries only", colour="#332288")
 def _cl_k0(
     ratio: float,
     low: float,
@@ -93,7 +93,7 @@ def _cl_k0(
     )
 
 
-@register("r2mae-cl", colour="#cc79a7")
+@register("r2mae-cl", group="curricula", words="r2mae with weights of cl", colour="#cc79a7")
 def _r2mae_cl(
     low: float,
     high: float,
@@ -109,7 +109,7 @@ def _r2mae_cl(
     return Scheme("r2mae-cl", grid, Curriculum(grid, "falling", cl_warmup, cl_start, cl_end, cl_iterations, cl_floor))
 
 
-@register("r2mae-cl-k0", colour="#882255")
+@register("r2mae-cl-k0", group="curricula", words="r2mae with weights of cl-k0", colour="#882255")
 def _r2mae_cl_k0(
     low: float,
     high: float,
@@ -123,7 +123,7 @@ def _r2mae_cl_k0(
     return Scheme("r2mae-cl-k0", grid, _easy(grid, cl_warmup, cl_iterations, cl_floor))
 
 
-@register("r2mae-per-sample", colour="#8a2be2")
+@register("r2mae-per-sample", group="random", words="each sample has its own", colour="#8a2be2")
 def _r2mae_per_sample(low: float, high: float) -> Scheme:
     """p ~ U(low, high), stratified over the samples of every step; weighting mean gives samples equal weight."""
     from r2mae.masking.ratios import Uniform

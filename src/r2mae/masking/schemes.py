@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from numbers import Integral, Real
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from r2mae.errors import UserError, nearest, warn_once
@@ -212,6 +213,10 @@ class SchemeKind:
         ``#rrggbb``, for figures; by default an unused colour.
     per_ratio : bool
         Whether a comparison has one variant of this scheme for each fixed ratio.
+    group : str
+        Heading in the list of schemes of the help.
+    words : str
+        The scheme in about five words, for that list; by default its summary, shortened.
     """
 
     name: str
@@ -219,6 +224,8 @@ class SchemeKind:
     defaults: Mapping[str, Any]
     colour: str | None = None
     per_ratio: bool = False
+    group: str = "others"
+    words: str = ""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -239,8 +246,10 @@ class SchemeKind:
 _REGISTRY: dict[str, SchemeKind] = {}
 
 
-def register(name: str, *, colour: str | None = None, per_ratio: bool = False) -> Callable[[Builder], Builder]:
-    """Register the decorated function as a scheme, with the `colour` and `per_ratio` of :class:`SchemeKind`.
+def register(
+    name: str, *, colour: str | None = None, per_ratio: bool = False, group: str = "others", words: str = ""
+) -> Callable[[Builder], Builder]:
+    """Register the decorated function as a scheme, with the further fields of :class:`SchemeKind`.
 
     The function's parameters are the options of the scheme. Those of :data:`SCHEME_OPTIONS` have the domain's default,
     or else the parameter's. Every other parameter needs a number as its default, and is an option of this scheme only.
@@ -256,7 +265,7 @@ def register(name: str, *, colour: str | None = None, per_ratio: bool = False) -
             raise UserError(f"there is already a scheme called {name!r}")
         if colour is not None and not re.fullmatch("#[0-9a-fA-F]{6}", colour):
             raise UserError(f"the colour of the scheme {name!r} must be #rrggbb, not {colour!r}")
-        _REGISTRY[name] = SchemeKind(name, build, _options_of(name, build), colour, per_ratio)
+        _REGISTRY[name] = SchemeKind(name, build, _options_of(name, build), colour, per_ratio, group, words)
         return build
 
     return add
@@ -314,6 +323,21 @@ def _load_plugin(name: str) -> None:
             f"the scheme {name!r} of {package} is not registered by {target}: repair or uninstall {package}"
         )
     _PLUGINS.add(name)
+
+
+_GROUPS = ("fixed", "random", "schedules", "curricula")  # of the package's schemes, in this order
+
+
+def schemes_in_words() -> str:
+    """Return the list of schemes for help texts: group, name and a few words, a line each."""
+    kinds = {name: _REGISTRY[name] for name in scheme_names()}
+    lines = []
+    for group in dict.fromkeys([*_GROUPS, *(kind.group for kind in kinds.values())]):
+        own = {name: kind.words or shorten(kind.summary, 40) for name, kind in kinds.items() if kind.group == group}
+        lines += [
+            f"  {'' if place else group:<10} {name:<16}  {words}" for place, (name, words) in enumerate(own.items())
+        ]
+    return "\n".join(["schemes:", *lines])
 
 
 def scheme_kind(name: str) -> SchemeKind:

@@ -191,6 +191,13 @@ class TextConfig(RunConfig):
         "mini": {**_sizes(256, 4, 4), "batch_size": 256},
         "tiny": {**_sizes(128, 2, 2), "batch_size": 64},
     }
+    preset_sizes: ClassVar[Mapping[str, float]] = {
+        "roberta-medium": 52,
+        "roberta-base": 125,
+        "roberta-large": 355,
+        "mini": 5.4,
+        "tiny": 1.5,
+    }
     set_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = SET_DEFAULTS
 
     common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size", "init", "steps")

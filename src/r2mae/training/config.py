@@ -177,7 +177,7 @@ class MachineConfig(Group):
     device : str
         auto, cpu, cuda, cuda:1 or mps. "auto" is a CUDA device if there is one, and else the CPU; "mps" is Apple's GPU.
     devices : int
-        Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
+        Processes that train together, one per device of each machine (or per core group on a CPU); the batch is divided
         among them.
     nodes : int
         Machines that train together; torchrun starts the processes (docs/cluster.md).
@@ -278,6 +278,8 @@ class RunConfig:
     """The domain's registry: a module for the name of each model. Without one, `model` is a group like the others."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Values of fields by the name of a preset; what is given beside it overrides them."""
+    preset_sizes: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    """Millions of parameters of each preset's model on usual data, for the help."""
     set_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Defaults of fields that differ for a public set, by the set's name."""
     hides: ClassVar[bool] = True
