@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 from r2mae.genome import DOMAIN, GenomeConfig, build_store
 from r2mae.genome.score import score_variants
-from r2mae.training.pretrain import pretrain
+from r2mae.training import pretrain
 
 HEADER = '##fileformat=VCFv4.2\n##INFO=<ID=CONSERVED,Number=1,Type=Integer,Description="Simulated">\n'
 COLUMNS = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"

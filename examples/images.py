@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.images import DOMAIN, ImagesConfig
-from r2mae.training.pretrain import pretrain
+from r2mae.training import pretrain
 from r2mae.training.saving import load_model
 
 SCORES = {"probe_accuracy": "accuracy of a linear probe", "knn_accuracy": "accuracy of the nearest neighbours"}

@@ -2,9 +2,8 @@
 
     python examples/own_loop.py --low 0.5 --high 0.9
 
-The lines marked with <- are all that the idea needs; `r2mae.masking` imports NumPy and torch alone. Afterwards the
-error of hidden pixels is measured at several ratios, next to a prediction by the mean of each pixel. Data: the digits
-of scikit-learn.
+The lines marked with <- are all that the idea needs. Afterwards the error of hidden pixels is measured at several
+ratios, next to a prediction by the mean of each pixel. Data: the digits of scikit-learn.
 """
 
 import argparse
@@ -13,7 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from r2mae.masking import Key, Uniform, element_mask  # <-
+from r2mae import MaskRatio  # <-
 
 
 def error(predicted: Tensor, images: Tensor, hidden: Tensor) -> Tensor:
@@ -38,12 +37,11 @@ def main() -> None:
     torch.manual_seed(given.seed)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    ratio, key = Uniform(given.low, given.high), Key.root(given.seed)  # <-
+    ratio = MaskRatio("r2mae", low=given.low, high=given.high, seed=given.seed)  # <-
 
     for step in range(given.steps):
         batch = train[torch.randint(len(train), (given.batch,))]
-        p = ratio(step, key.fold("ratio"))  # <- this mini-batch's ratio, a function of seed and step
-        hidden = element_mask(tuple(batch.shape), p, key.fold("mask", step))  # <- True = hidden
+        hidden = ratio.mask(batch.shape, step)  # <- True = hidden; a function of seed, step and row
         loss = error(model((batch - mean) * ~hidden) + mean, batch, hidden)  # hidden pixels have their mean
         optimizer.zero_grad()
         loss.backward()
@@ -51,7 +49,7 @@ def main() -> None:
 
     model.eval()
     for share in (0.1, 0.3, 0.5, 0.7, 0.9):
-        hidden = element_mask(tuple(test.shape), share, Key.root(0).fold("evaluation"))  # the same in every run
+        hidden = MaskRatio(share, seed=1).mask(test.shape, step=0)  # the same in every run
         with torch.no_grad():
             found = error(model((test - mean) * ~hidden) + mean, test, hidden)
         trivial = error(mean.expand_as(test), test, hidden)

@@ -16,7 +16,7 @@ from r2mae.errors import UserError
 from r2mae.text import TextConfig, read_documents
 from r2mae.text.domain import DOMAIN
 from r2mae.text.evaluate import embed_documents
-from r2mae.training.pretrain import pretrain
+from r2mae.training import pretrain
 from r2mae.training.saving import load_model
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from r2mae.errors import UserError
 from r2mae.text import TextConfig
 from r2mae.text.domain import DOMAIN
-from r2mae.training.pretrain import pretrain
+from r2mae.training import pretrain
 
 
 def fill(folder: Path, text: str, most: int = 3) -> list[str]:

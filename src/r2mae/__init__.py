@@ -1,24 +1,41 @@
 """Masked pretraining with randomly random mask ratios (R²MAE).
 
-Importing this package is instant: its packages (``r2mae.masking``, ``r2mae.images``, …) are imported by name, and only
-they import torch and the libraries of their domain. ``r2mae.load(run)`` loads a finished run of any domain.
+Importing this package is instant: its names and its packages (``r2mae.masking``, ``r2mae.images``, …) are imported on
+first use, and only they import torch and the libraries of their domain.
 """
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
     from r2mae.domains.lookup import load
+    from r2mae.masking.mask_ratio import MaskRatio
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["MaskRatio", "__version__", "load"]
+
+_HOMES = {"MaskRatio": "r2mae.masking.mask_ratio", "load": "r2mae.domains.lookup"}
+_PACKAGES = (
+    "cells",
+    "compare",
+    "evaluation",
+    "genome",
+    "images",
+    "integrations",
+    "masking",
+    "text",
+    "theory",
+    "training",
+)
 
 
 def __getattr__(name: str) -> object:
-    if name != "load":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from r2mae.domains.lookup import load
+    from importlib import import_module
 
-    return load
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in _PACKAGES:
+        return import_module(f"r2mae.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -20,7 +20,7 @@ from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.training.folder import RunFolder
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 
 from .conftest import Run
 

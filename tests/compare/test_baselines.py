@@ -28,7 +28,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.text.config import TextConfig
 from r2mae.training.folder import RunFolder
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 
 pytestmark = pytest.mark.slow
 

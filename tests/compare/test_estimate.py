@@ -12,7 +12,7 @@ from r2mae.compare.runs import plan_variants
 from r2mae.compare.wording import duration
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 
 BASE = ImagesConfig.make(data="digits", steps=40, hidden=32, latent=16, threads=1, device="cpu")
 

@@ -14,7 +14,7 @@ from r2mae.evaluation.items import ItemScores
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.training.folder import RunFolder
-from r2mae.training.pretrain import items_of
+from r2mae.training.pretraining import items_of
 
 pytestmark = pytest.mark.slow
 

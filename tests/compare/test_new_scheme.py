@@ -16,7 +16,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.masking import Key, Ratio, Scheme, register, schemes
 from r2mae.training.folder import read_yaml as read_config
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 
 SMALL = {"steps": 1, "batch_size": 32, "hidden": 4, "latent": 2, "threads": 1, "device": "cpu"}
 

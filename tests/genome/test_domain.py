@@ -17,7 +17,7 @@ from r2mae.genome.task import AlignmentTask
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import scheme_names
 from r2mae.training.loop import fit
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 from r2mae.training.saving import load_model
 from training.conftest import NEEDS_BF16
 

@@ -11,7 +11,7 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 from r2mae.training.saving import load_model
 from r2mae.training.validation import batch_norms
 

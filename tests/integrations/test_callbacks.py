@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from r2mae.errors import UserError
-from r2mae.integrations.ratios import StepRatio
+from r2mae.integrations.ratios import RatioSetter
 from r2mae.masking import Fixed, LinearDecay, Uniform
 
 transformers = pytest.importorskip("transformers")
@@ -64,7 +64,7 @@ def test_trainer_sets_one_ratio_for_each_optimiser_step(tmp_path: Path) -> None:
         eval_steps=1,
     )  # fmt: skip
     trained = [ratio for training, ratio in model.seen if training]
-    step = StepRatio((0.5, 0.9), seed=3)
+    step = RatioSetter((0.5, 0.9), seed=3)
     step.begin(model, 3)
     expected = [step.set(number) for number in range(3)]
     assert trained == [ratio for ratio in expected for _ in range(2)]  # both micro-batches
@@ -85,17 +85,17 @@ def test_vit_mae_of_transformers_hides_that_share(tmp_path: Path) -> None:
 
 def test_a_model_without_a_ratio_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"of Linear has a number called mask_ratio: set self\.mask_ratio in"):
-        StepRatio(0.5).begin(nn.Linear(2, 2), 10)
+        RatioSetter(0.5).begin(nn.Linear(2, 2), 10)
 
 
 def test_ratios_of_samples_are_refused() -> None:
     with pytest.raises(UserError, match="one number for all samples"):
-        StepRatio(Uniform(0.1, 0.9, per="sample"))
+        RatioSetter(Uniform(0.1, 0.9, per="sample"))
 
 
 def test_every_part_of_a_model_gets_the_ratio() -> None:
     model = nn.ModuleList([Recorded(), Recorded()])
-    step = StepRatio(Fixed(0.3))
+    step = RatioSetter(Fixed(0.3))
     step.begin(model, 1)
     assert step.set(0) == 0.3
     assert [part.mask_ratio for part in model] == [0.3, 0.3]
@@ -115,7 +115,7 @@ def test_a_wrapper_that_passes_attributes_on_gets_none_of_its_own() -> None:
         def __getattr__(self, name: str) -> Any:
             return super().__getattr__(name) if name == "inner" else getattr(self.inner, name)
 
-    model, step = Wrapper(), StepRatio(Fixed(0.3))
+    model, step = Wrapper(), RatioSetter(Fixed(0.3))
     step.begin(model, 1)
     step.set(0)
     assert (model.inner.mask_ratio, "mask_ratio" in vars(model)) == (0.3, False)
@@ -239,7 +239,7 @@ def test_lightning_sets_one_ratio_for_each_optimiser_step() -> None:
         max_epochs=1, accelerator="cpu", accumulate_grad_batches=2, callbacks=[MaskRatioCallback((0.5, 0.9))],
         enable_model_summary=False, **quiet,
     ).fit(module, loader, loader)  # fmt: skip
-    step = StepRatio((0.5, 0.9))
+    step = RatioSetter((0.5, 0.9))
     step.begin(module, 4)
     assert module.seen == [(number, step.set(number)) for number in range(4) for _ in range(2)]
     assert set(module.checked) == {0.75}

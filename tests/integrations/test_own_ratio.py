@@ -12,7 +12,7 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.integrations.masks import boolean_mask, random_masking, random_token_mask
-from r2mae.integrations.ratios import StepRatio
+from r2mae.integrations.ratios import RatioSetter
 from r2mae.masking import Key, Ratio, Scheme
 from r2mae.masking.ratios import as_ratio
 from r2mae.theory import Inputs, identity, kept_rows, risk, simulate
@@ -68,10 +68,10 @@ def test_masks_of_other_libraries_take_what_it_draws() -> None:
 def test_callbacks_set_it() -> None:
     model = nn.Linear(2, 2)
     model.mask_ratio = 0.5  # type: ignore[assignment]
-    step = StepRatio(RATIO)
+    step = RatioSetter(RATIO)
     step.begin(model, 10)
     assert {step.set(number) for number in range(40)} == {0.2, 0.6}
-    falling = StepRatio(Falling(0.2, 0.6))
+    falling = RatioSetter(Falling(0.2, 0.6))
     falling.begin(model, 4)
     assert [falling.set(number) for number in range(4)] == [0.6, 0.6, 0.2, 0.2]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from r2mae.integrations.ratios import StepRatio
+from r2mae.integrations.ratios import RatioSetter
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.ratios import (
@@ -294,7 +294,7 @@ class Duck:
 )  # fmt: skip
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_no_ratio_is_refused_in_one_line(value: Any) -> None:
-    for make in (as_ratio, lambda one: Scheme("x", one), StepRatio):
+    for make in (as_ratio, lambda one: Scheme("x", one), RatioSetter):
         with pytest.raises(ValueError, match=r"inherits from r2mae\.masking\.Ratio") as refused:
             make(value)
         assert "\n" not in str(refused.value)

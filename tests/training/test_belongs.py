@@ -13,7 +13,7 @@ from r2mae.errors import UserError
 from r2mae.files import read_json, write_json
 from r2mae.images import DOMAIN, ImagesConfig
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.pretrain import items_of, pretrain
+from r2mae.training.pretraining import items_of, pretrain
 from r2mae.training.saving import load_model
 
 SIZES = {"data": "digits", "steps": 3, "batch_size": 20, "hidden": 16, "latent": 8}

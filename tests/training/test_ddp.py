@@ -187,7 +187,7 @@ def test_a_script_of_torchrun_has_the_results_in_every_process(tmp_path: Path) -
     script.write_text(
         "import json, os, pathlib\n"
         "from r2mae.images import DOMAIN, ImagesConfig\n"
-        "from r2mae.training.pretrain import pretrain\n"
+        "from r2mae.training.pretraining import pretrain\n"
         "out = pathlib.Path(__file__).parent\n"
         'config = ImagesConfig.make(data="digits", steps=2, devices=2, threads=1, device="cpu")\n'
         'fitted, results = pretrain(config, DOMAIN, out / "run")\n'
@@ -215,7 +215,7 @@ def test_a_failed_measurement_ends_the_call_in_every_process(tmp_path: Path) -> 
         "from r2mae.errors import UserError\n"
         "from r2mae.images import ImagesConfig\n"
         "from r2mae.images.domain import ImagesDomain\n"
-        "from r2mae.training.pretrain import pretrain\n"
+        "from r2mae.training.pretraining import pretrain\n"
         "class Failing(ImagesDomain):\n"
         "    left = 1\n"
         "    def evaluate(self, *arguments, **options):\n"

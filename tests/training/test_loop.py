@@ -19,7 +19,7 @@ from r2mae.training import loop
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import fit, keyed_torch
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 from r2mae.training.saving import load_model
 
 from .conftest import NEEDS_BF16, InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes

@@ -12,7 +12,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.training import run as module
 from r2mae.training.loop import fit
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 from r2mae.training.run import Run, torch_device, uses_bf16
 
 from .conftest import ToyConfig, ToyDomain

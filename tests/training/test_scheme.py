@@ -201,7 +201,7 @@ def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: d
         ({"scheme": "cl", "cl_start": True}, "cl_start takes a number, not True"),
         ({"scheme": "cl", "cl_warmup": 500}, r"cl_warmup must be 0 to 1 \(a fraction of the run\), not 500"),
         ({"low": float("nan")}, "low"),
-        ({"scheme.pwoer": 3}, "no scheme takes 'pwoer': omit it"),
+        ({"scheme.pwoer": 3}, "no scheme takes 'pwoer': did you mean"),
         ({"scheme.low": 0.3, "low": 0.2}, "low is given twice"),
     ],
 )

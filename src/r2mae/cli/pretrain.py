@@ -53,7 +53,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
         from r2mae.compare.scores import print_scores
         from r2mae.files import print_json
         from r2mae.progress import ProgressBar, counting_bar
-        from r2mae.training.pretrain import pretrain
+        from r2mae.training.pretraining import pretrain
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         fitted, results = pretrain(config, domain, out, reporter=ProgressBar(label), progress=progress, before=True)

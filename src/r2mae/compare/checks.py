@@ -16,7 +16,7 @@ from r2mae.registry import JOBS
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.pretrain import log_notes
+from r2mae.training.pretraining import log_notes
 from r2mae.training.run import check_fits_memory, torch_device
 
 if TYPE_CHECKING:

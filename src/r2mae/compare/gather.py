@@ -24,7 +24,7 @@ from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.metrics import read_metrics
-from r2mae.training.pretrain import items_of
+from r2mae.training.pretraining import items_of
 from r2mae.training.saving import load_model
 from r2mae.training.scheme import SchemeSpec
 

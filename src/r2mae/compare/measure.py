@@ -15,7 +15,7 @@ from r2mae.masking.schemes import scheme_kind
 from r2mae.progress import Reporter
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
-from r2mae.training.pretrain import log_notes, pretrain, supported, write_results
+from r2mae.training.pretraining import log_notes, pretrain, supported, write_results
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
 

@@ -236,7 +236,7 @@ def finetune(
     `splits` are its images, if they are read already. With `alone`, this process trains by itself, also under torchrun.
     """
     from r2mae.images.classifier import FinetuneData
-    from r2mae.training.pretrain import pretrain
+    from r2mae.training.pretraining import pretrain
 
     folder = RunFolder(out)
     if folder.config_file.exists() and "run" not in folder.read_config():

@@ -4,7 +4,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from r2mae.integrations.ratios import RatioGiven, StepRatio
+from r2mae.integrations.ratios import RatioGiven, RatioSetter
 
 
 class MaskRatioCallback(Callback):
@@ -19,9 +19,10 @@ class MaskRatioCallback(Callback):
 
     Parameters
     ----------
-    ratio : number, pair or Ratio
+    ratio : MaskRatio, number, pair or Ratio
         ``(0.5, 0.9)`` is R²MAE.
     seed : int
+        Of a MaskRatio it is its own.
     attribute : str
         Name of the ratio in the module, in its parts, or in their `config`.
 
@@ -31,7 +32,7 @@ class MaskRatioCallback(Callback):
     """
 
     def __init__(self, ratio: RatioGiven, seed: int = 0, attribute: str = "mask_ratio") -> None:
-        self.ratio = StepRatio(ratio, seed, attribute)
+        self.ratio = RatioSetter(ratio, seed, attribute)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Find the ratio of the module."""

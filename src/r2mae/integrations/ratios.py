@@ -1,29 +1,36 @@
-"""What both callbacks share: the ratio of each optimiser step, and where a model keeps its ratio."""
+"""What both callbacks share: they set a model's ratio for each optimiser step, where the model keeps it."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
 
 from r2mae.errors import UserError
-from r2mae.masking.keys import Key
+from r2mae.masking.mask_ratio import MaskRatio
 from r2mae.masking.ratios import Ratio, as_ratio
 
-RatioGiven = float | tuple[float, float] | Ratio
-"""A fixed ratio, the ends of a uniform range, or any ratio of :mod:`r2mae.masking`."""
+RatioGiven = float | Sequence[float] | Ratio | MaskRatio
+"""A fixed ratio, the ends of a uniform range, any ratio of :mod:`r2mae.masking`, or a MaskRatio of any scheme."""
 
 
-class StepRatio:
-    """Sets a model's ratio for every optimiser step, and its own ratio again afterwards.
+def ratio_and_seed(given: RatioGiven, seed: int) -> tuple[Ratio, int]:
+    """Return the ratio and its seed; a MaskRatio has a seed of its own, so that another one is refused."""
+    if not isinstance(given, MaskRatio):
+        return as_ratio(given), seed
+    if seed not in (0, given.seed):
+        raise UserError(f"a MaskRatio has its own seed ({given.seed}): omit seed={seed}")
+    return given.scheme.ratio, given.seed
 
-    The ratio is a function of seed and step alone: all processes and micro-batches of a step have the same one, and so
-    has a resumed run.
+
+class RatioSetter:
+    """Sets a model's ratio for every optimiser step to that of a :class:`~r2mae.masking.MaskRatio`, and restores it.
 
     Parameters
     ----------
-    ratio : number, pair or Ratio
-        A pair is the range of :class:`~r2mae.masking.Uniform`.
+    ratio : MaskRatio, number, pair or Ratio
+        A pair is the range of :class:`~r2mae.masking.Uniform`. A schedule is fixed to the steps of the training, unless
+        a MaskRatio has its own `total_steps`.
     seed : int
     attribute : str
         Name of the ratio in the modules of the model or in their `config`; all modules that have it get the same one.
@@ -35,11 +42,11 @@ class StepRatio:
     """
 
     def __init__(self, ratio: RatioGiven, seed: int = 0, attribute: str = "mask_ratio") -> None:
-        self.given = as_ratio(ratio)
+        self.given, self._seed = ratio_and_seed(ratio, seed)
         if self.given.per_sample:
             raise UserError(f"{attribute} is one number for all samples: give a ratio with per='batch'")
-        self.key, self.attribute = Key.root(seed).fold("ratio"), attribute
-        self._ratio = self.given
+        self.attribute = attribute
+        self._ratio: MaskRatio | None = None
         self._places: list[Any] = []
         self._own: list[tuple[Any, Any]] = []  # the places with their values, while a step has its ratio
 
@@ -55,7 +62,7 @@ class StepRatio:
         """
         self.restore()  # what an earlier training left when it was interrupted
         known = 1 <= steps < float("inf")
-        if self.given.scheduled and not known:
+        if self.given.needs_total_steps and not known:
             schedule = type(self.given).__name__
             raise UserError(f"{schedule} needs the number of optimiser steps, which is unknown: {hint}")
         self._places = list(_places(model, self.attribute))
@@ -65,11 +72,14 @@ class StepRatio:
                 f"self.{self.attribute} in its __init__ (hparams do not count), name another, attribute='…', or mask "
                 "with the functions of r2mae.integrations.masks"
             )
-        self._ratio = self.given.bind(int(steps) if known else 1)
+        self._ratio = MaskRatio(
+            self.given, total_steps=int(steps) if self.given.needs_total_steps else None, seed=self._seed
+        )
 
     def set(self, step: int) -> float:
         """Set the ratio of an optimiser step, counted from zero, and return it."""
-        value = float(self._ratio(step, self.key))
+        assert self._ratio is not None, "begin() comes first"
+        value = self._ratio(step)
         self._own = self._own or [(place, getattr(place, self.attribute)) for place in self._places]
         for place in self._places:
             setattr(place, self.attribute, value)

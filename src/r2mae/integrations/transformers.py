@@ -17,10 +17,9 @@ from transformers.trainer_utils import has_length
 
 from r2mae.domains.masked_tokens import SHARES, Corruption
 from r2mae.errors import UserError, unknown
-from r2mae.integrations.ratios import RatioGiven, StepRatio
+from r2mae.integrations.ratios import RatioGiven, RatioSetter, ratio_and_seed
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import corrupt_tokens, token_mask
-from r2mae.masking.ratios import Ratio, as_ratio
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerState
@@ -49,10 +48,10 @@ class MaskCollator:
     ----------
     tokenizer : transformers tokenizer
         Pads batches, and defines the mask token and the special tokens.
-    ratio : float, pair of floats, or ratio
-        ``Uniform(0.15, 0.4)`` (or ``(0.15, 0.4)``) is R²MAE; 0.15 is the default of BERT. Also ``Grid``.
+    ratio : MaskRatio, number, pair of numbers, or Ratio
+        ``(0.15, 0.4)`` is R²MAE, as is ``MaskRatio("r2mae", low=0.15, high=0.4)``; 0.15 is the default of BERT.
     seed : int
-        Seed of ratios and masks.
+        Seed of ratios and masks; a MaskRatio has its own.
     corruption : {"80-10-10", "mask"}
         The replacement of a hidden token; see :class:`~r2mae.text.task.TokenTask`.
     pad_to_multiple_of : int, optional
@@ -67,13 +66,13 @@ class MaskCollator:
     def __init__(
         self,
         tokenizer: "PreTrainedTokenizerBase",
-        ratio: float | Sequence[float] | Ratio,
+        ratio: RatioGiven,
         *,
         seed: int = 0,
         corruption: Corruption = "80-10-10",
         pad_to_multiple_of: int | None = None,
     ) -> None:
-        self.ratio = as_ratio(ratio)
+        self.ratio, seed = ratio_and_seed(ratio, seed)
         if self.ratio.stratified_per_sample:
             raise UserError(
                 "per-sample ratios need a loss with equal weight for each row, and Trainer's loss weights tokens "
@@ -209,9 +208,7 @@ class FixedMasks(torch.utils.data.Dataset[dict[str, Any]]):
     >>> Trainer(..., eval_dataset=FixedMasks(data, tokenizer, 0.15), data_collator=collator)  # doctest: +SKIP
     """
 
-    def __init__(
-        self, rows: Any, tokenizer: "PreTrainedTokenizerBase", ratio: float | Sequence[float] | Ratio, **options: Any
-    ) -> None:
+    def __init__(self, rows: Any, tokenizer: "PreTrainedTokenizerBase", ratio: RatioGiven, **options: Any) -> None:
         self.rows, self._mask = rows, MaskCollator(tokenizer, ratio, **options)
         self._mask.set_epoch(0)
 
@@ -273,9 +270,10 @@ class MaskRatioCallback(TrainerCallback):
 
     Parameters
     ----------
-    ratio : number, pair or Ratio
-        ``(0.5, 0.9)`` is R²MAE.
+    ratio : MaskRatio, number, pair or Ratio
+        ``(0.5, 0.9)`` is R²MAE; ``MaskRatio("r2mae-dynamic", low=0.5, high=0.9, total_steps=1000)`` is another scheme.
     seed : int
+        Of a MaskRatio it is its own.
     attribute : str
         Name of the ratio in the model's `config` or modules: ``mask_ratio`` of ViT-MAE and Hiera,
         ``random_mask_ratio`` of PatchTST.
@@ -286,7 +284,7 @@ class MaskRatioCallback(TrainerCallback):
     """
 
     def __init__(self, ratio: RatioGiven, seed: int = 0, attribute: str = "mask_ratio") -> None:
-        self.ratio = StepRatio(ratio, seed, attribute)
+        self.ratio = RatioSetter(ratio, seed, attribute)
         self._used: list[float] = []
 
     def on_train_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:

@@ -13,6 +13,7 @@ from r2mae.masking.schemes import Curriculum, Scheme, make_scheme, register, sch
 if TYPE_CHECKING:
     from r2mae.masking.curriculum import FeatureWeights, UnitWeights
     from r2mae.masking.keys import Key, uniforms
+    from r2mae.masking.mask_ratio import MaskRatio
     from r2mae.masking.masks import column_mask, corrupt_tokens, element_mask, hidden_count, patch_mask, token_mask
     from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove
 
@@ -23,6 +24,7 @@ __all__ = [
     "Grid",
     "Key",
     "LinearDecay",
+    "MaskRatio",
     "Ratio",
     "Scheme",
     "SchemeDefaults",

@@ -32,6 +32,12 @@ class Ratio(ABC):
         return False
 
     @property
+    def needs_total_steps(self) -> bool:
+        """Whether the schedule is still to be fixed to the number of steps, by :meth:`bind`."""
+        known = getattr(self, "total_steps", None) is not None
+        return self.scheduled and type(self).bind is not Ratio.bind and not known
+
+    @property
     def per_sample(self) -> bool:
         """Whether every sample has a ratio of its own, by :meth:`draw`."""
         return False
@@ -188,7 +194,8 @@ class Uniform(Ratio):
             end, total = key.row + rows, rows if self.rows is None else self.rows
             if end > total:
                 raise UserError(
-                    f"rows {key.row} to {end - 1} are not in a batch of {total}: call with_rows(rows) first"
+                    f"rows {key.row} to {end - 1} are not in a batch of {total}: call with_rows(rows) first, "
+                    "or give MaskRatio batch_size"
                 )
             u = (permutation(key.fold("strata", step), total)[key.row : end] + u) / total
         return self.quantile(u)

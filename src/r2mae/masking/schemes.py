@@ -110,14 +110,23 @@ class Scheme:
 
         object.__setattr__(self, "ratio", as_ratio(self.ratio))
 
-    def bind(self, total_steps: int, steps_per_epoch: float | None = None, batch_size: int | None = None) -> "Scheme":
+    @property
+    def needs_total_steps(self) -> bool:
+        """Whether a schedule is still to be fixed to the number of steps, by :meth:`bind`."""
+        unbound = self.curriculum is not None and self.curriculum.total_steps is None
+        return unbound or self.ratio.needs_total_steps
+
+    def bind(
+        self, total_steps: int | None, steps_per_epoch: float | None = None, batch_size: int | None = None
+    ) -> "Scheme":
         """Fix all schedules to a run of `total_steps` optimiser steps.
 
         A schedule in epochs needs `steps_per_epoch`, and a ratio stratified per sample needs `batch_size`, the samples
-        of an optimiser step.
+        of an optimiser step. Without `total_steps`, what depends on it stays as it is.
         """
-        curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
-        ratio = self.ratio.bind(total_steps)
+        curriculum, ratio = self.curriculum, self.ratio
+        if total_steps is not None:
+            curriculum, ratio = curriculum and curriculum.bind(total_steps), ratio.bind(total_steps)
         if steps_per_epoch is not None:
             ratio = ratio.with_epochs(steps_per_epoch)
         if batch_size is not None:
@@ -359,7 +368,8 @@ def option_not_taken(option: str, names: Sequence[str]) -> str:
     """Return the error line for an option that none of these schemes takes; it names the schemes that take it."""
     takers = [name for name in scheme_names() if option in _REGISTRY[name].options]
     if not takers:
-        return f"no scheme takes {option!r}: omit it"
+        known = dict.fromkeys(one for name in names for one in _REGISTRY[name].options)
+        return f"no scheme takes {option!r}: {nearest(option, known)}"
     refusal = f"the scheme {names[0]!r} does not take" if len(names) == 1 else f"none of {', '.join(names)} takes"
     return f"{refusal} {option!r}: omit it, or choose a scheme that does ({', '.join(takers)})"
 

@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     from r2mae.text.checkpoint import save_pretrained
     from r2mae.text.config import TextConfig
     from r2mae.text.documents import read_documents
+    from r2mae.text.domain import DOMAIN
     from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 __all__ = [
+    "DOMAIN",
     "TextConfig",
     "TextData",
     "TextTokenizer",

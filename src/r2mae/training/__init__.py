@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
     from r2mae.training.models import ModelSettings
+    from r2mae.training.pretraining import pretrain
     from r2mae.training.saving import LoadedRun, load_model
     from r2mae.training.scheme import SchemeSpec
 
@@ -33,6 +34,7 @@ __all__ = [
     "TaskConfig",
     "fit",
     "load_model",
+    "pretrain",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, __all__)

@@ -20,7 +20,7 @@ from r2mae.genome.domain import DOMAIN
 from r2mae.genome.models.weights import export, load_initial_weights
 from r2mae.genome.store.tokens import MASK
 from r2mae.training.loop import fit
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 from r2mae.training.saving import load_model
 
 ONE_HOT = {**SMALL, "width": 32, "one_hot": True}

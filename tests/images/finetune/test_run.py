@@ -22,7 +22,7 @@ from r2mae.images.finetune import FINETUNED, finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 
 pytestmark = pytest.mark.slow
 

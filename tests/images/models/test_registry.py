@@ -14,7 +14,7 @@ from r2mae.images.models import MODELS
 from r2mae.images.models.mlp import MLPAutoencoder, Settings
 from r2mae.images.task import ImageTask, PixelTask
 from r2mae.masking.keys import Key
-from r2mae.training.pretrain import pretrain
+from r2mae.training.pretraining import pretrain
 from r2mae.training.saving import load_model
 
 
