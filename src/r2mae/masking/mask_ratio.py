@@ -73,7 +73,8 @@ class MaskRatio:
         made = _made(scheme, options)
         if made.needs_total_steps and total_steps is None:
             raise UserError(f"{made.name} depends on the length of the run: give total_steps=, its optimiser steps")
-        if getattr(made.ratio, "unit", "") == "epochs" and made.ratio.epoch is steps_per_epoch is None:
+        in_epochs = getattr(made.ratio, "unit", "") == "epochs" and getattr(made.ratio, "epoch", None) is None
+        if in_epochs and steps_per_epoch is None:
             raise UserError(f"{made.name} falls with the epochs: give steps_per_epoch=, or decay_in='steps'")
         self.scheme = made.bind(
             None if total_steps is None else index(total_steps),
@@ -205,9 +206,9 @@ def _made(scheme: Any, options: dict[str, Any]) -> Scheme:
         raise UserError(option_not_taken(unused, [scheme]))
     missing = [name for name, default in kind.defaults.items() if default is None and options.get(name) is None]
     if missing:
-        example = ", ".join(f"{name}={_EXAMPLES[name]}" for name in missing)
+        example = ", ".join(f"{name}={_EXAMPLE.for_scheme(scheme)[name]}" for name in missing)
         raise UserError(f"{scheme} needs {' and '.join(missing)}: MaskRatio({scheme!r}, {example})")
-    return kind.build(**resolve_options(scheme, options, SchemeDefaults(**_EXAMPLES)))
+    return kind.build(**resolve_options(scheme, options, _EXAMPLE))
 
 
-_EXAMPLES = {"ratio": 0.75, "low": 0.5, "high": 0.9}
+_EXAMPLE = SchemeDefaults(ratio=0.75, low=0.5, high=0.9)  # in an error; what a scheme needs is always given
