@@ -25,7 +25,7 @@ DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(DOCS)): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
 BLOCKS = {name: re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) for name, text in PAGES.items()}
 # Names of tests that stand in the table of complaints.
-GUARDS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES["neighbours.md"])))
+GUARDS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES["contributing/neighbours.md"])))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_every_named_guard_is_a_test(path: str, name: str) -> None:
 
 def test_every_complaint_links_to_where_it_was_made() -> None:
     """As owner/repository, the number that the text names; none is left as plain text."""
-    page = PAGES["neighbours.md"]
+    page = PAGES["contributing/neighbours.md"]
     links = re.findall(r"\[([^\]]*)#(\d+)\]\(https://github\.com/[\w.-]+/([\w.-]+)/(issues|pull)/(\d+)\)", page)
     assert len(links) > 25
     assert len(re.findall(r"#\d+", page)) == len(links)
@@ -87,7 +87,7 @@ def test_the_glossary_is_in_order() -> None:
 
 
 def test_every_complaint_has_an_answer() -> None:
-    rows = [row for row in PAGES["neighbours.md"].splitlines() if row.startswith("| ")][1:]
+    rows = [row for row in PAGES["contributing/neighbours.md"].splitlines() if row.startswith("| ")][1:]
     for row in rows:
         assert "::" in row, row
 

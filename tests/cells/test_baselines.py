@@ -1,6 +1,5 @@
 """Expression, principal components, scVI and embeddings of others."""
 
-import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -273,13 +272,9 @@ def test_an_embedding_that_is_not_there_is_named(table: CellTable, written: str)
         obsm_embedding(table, written, "X_uce")
 
 
+@pytest.mark.usefixtures("shared_data")
 def test_expression_of_real_cells_tells_their_types() -> None:
     """B cells, memory and regulatory T cells of 44 donors: cell types are easy, ages are not."""
-    root = os.environ.get("R2MAE_DATA")
-    if not root or not (Path(root) / "cells").is_dir():
-        if os.environ.get("CI"):
-            pytest.fail("R2MAE_DATA must point at the shared data in CI")
-        pytest.skip("R2MAE_DATA has no single-cell files")
     config = CellsConfig.make(data="csle", donor_key="donor", labels=("cell_type", "condition"), regress=("age",))
     table = load_cells("csle")
     assert split_donors(table, config).test.sum() == 44 - 26
