@@ -44,7 +44,7 @@ class ClusterFlags:
         Number of processes; by default one per core.
     cluster : str, optional
         Train on the workers of a Dask cluster: tcp://HOST:PORT of a running scheduler, or slurm or kubernetes to start
-        workers there. docs/cluster.md has recipes.
+        workers there. docs/cluster-recipes.md has examples.
     cluster_config : str, optional
         For slurm and kubernetes: a YAML file with the arguments of SLURMCluster or KubeCluster.
     """
@@ -86,7 +86,7 @@ class ClusterFlags:
         if config is None:
             known = ", ".join(ENGINES)
             raise UserError(
-                f"--cluster {where} needs --cluster-config FILE (with {known}; docs/cluster.md has examples)"
+                f"--cluster {where} needs --cluster-config FILE (with {known}; docs/cluster-recipes.md has examples)"
             )
         _need(ENGINES[where][0].split(".")[0], where)
         settings = read_yaml(Path(config), linked=True)

@@ -58,7 +58,7 @@ def process_rank(devices: int, nodes: int = 1) -> int:
         if devices > 1 and tasks > 1:
             raise UserError(
                 f"SLURM started {tasks} tasks, and each would start {devices} processes: start one task on each "
-                "machine (--ntasks-per-node 1): see docs/cluster.md"
+                "machine (--ntasks-per-node 1): see docs/cluster-recipes.md"
             )
         return 0
     rank, count, _ = (_number(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))  # torch reads all of them
