@@ -203,7 +203,7 @@ def plain(value: Any) -> Any:
 
     ``np.float32(1e-3)`` is 0.001, as it is shown.
     """
-    if type(value).__module__ == "numpy":
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):  # not of functions and types
         if value.dtype.kind == "f" and value.itemsize < 8:
             value = value.astype(str).astype(float)
         return value.tolist()
@@ -213,24 +213,27 @@ def plain(value: Any) -> Any:
 _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 
 
-def number_in(text: str) -> float:
-    """Return the number that a text is. Blanks, underscores and digits of other scripts, which Python reads, are none.
+def decimal(text: str) -> float | None:
+    """Return the number that a text is, None if it is none: Python reads blanks, ``1_2`` and full-width digits, too."""
+    return float(text) if _DECIMAL.fullmatch(text) else None
 
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError(text)
-    return float(text)
+
+def whole_number(value: Any, name: str, least: int = 1) -> int:
+    """Return the whole number that a value means (:func:`value_of`); a UserError names it if there is none."""
+    try:
+        number = value_of(value, int)
+    except ValueError:
+        number = None
+    if number is None or number < least:
+        raise UserError(f"{name} must be a whole number of {least} or more, not {short_repr(value)}")
+    return int(number)
 
 
 def _number(value: Any, kind: type, *, whole: bool) -> Any:
     """Return a number, also of text; with `whole`, a number like 3.0 or 1e5 is the whole number."""
     if isinstance(value, str):
-        number = number_in(value)
-        value = int(value) if value.lstrip("+-").isdigit() else number
+        number = decimal(value)
+        value = int(value) if number is not None and value.lstrip("+-").isdigit() else number
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(value)
     if kind is int and not isinstance(value, Integral) and not (whole and value == value // 1):  # not of inf and nan
@@ -378,4 +381,5 @@ def short_repr(value: Any) -> str:
         text = repr(value)
     except ValueError:  # such an integer inside a list
         return f"a {type(value).__name__} with a huge number"
+    text = " ".join(text.splitlines())
     return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]} …"

@@ -7,10 +7,10 @@ import hashlib
 import json
 import math
 import os
-import re
 import secrets
 import stat
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,12 +20,6 @@ from typing import IO, Any
 from r2mae.errors import UserError, warn_once
 
 UNFINISHED = ".tmp"  # suffix of files that are still being written
-_DECIMAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
-
-
-def decimal(text: str) -> float | None:
-    """Return a number of a file, None for what formats do not call one (Python reads ``1_2`` and full-width digits)."""
-    return float(text) if _DECIMAL.fullmatch(text) else None
 
 
 def warn_if_cut(path: object, line: int) -> None:
@@ -221,8 +215,10 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays as .npz, atomically."""
     import numpy as np
 
-    with atomic_write(path, "wb") as file:
-        np.savez(file, **arrays)
+    with atomic_write(path, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():  # np.savez takes none called "file"
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
 def jsonable(value: Any) -> Any:

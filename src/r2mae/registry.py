@@ -1,8 +1,9 @@
 """The modules of the domains, and the schemes and commands of other packages. No domain is imported here."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 JOBS = "R2MAE_JOBS"
 """Environment variable with the number of concurrent processes of a comparison."""
@@ -37,6 +38,11 @@ DOMAIN_COMMANDS = {
     "data alignment export": ("genome", "write a store as a zarr group"),
 }
 """The commands of own domains, which define them in `command_line`: the domain and a help text, by name."""
+
+
+def same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Return whether two functions have the same place: one is the other, defined again, as in a cell of a notebook."""
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
 class Domains(Mapping[str, str]):

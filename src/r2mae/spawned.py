@@ -5,6 +5,7 @@ died early if it had much to send to it. So one that does nothing is tried first
 """
 
 import multiprocessing
+import os
 import sys
 
 from r2mae.errors import UserError
@@ -18,10 +19,17 @@ GUARD = (
 _SECONDS = 300.0  # in which a process has imported the script; on a busy machine it takes a minute
 
 
+class UnguardedError(UserError):
+    """The script has no guard, so that none of its processes can work."""
+
+    def __init__(self) -> None:
+        super().__init__(GUARD)
+
+
 def end_if_started_by_script() -> None:
     """End this process if it is still running the script of the process that started it, which has no guard."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise SystemExit(UNGUARDED)
+        os._exit(UNGUARDED)  # a forkserver turns SystemExit into 1
 
 
 def check_guard() -> None:
@@ -39,7 +47,7 @@ def check_guard() -> None:
     process.join(_SECONDS)
     if process.exitcode != 0:
         process.kill()
-        raise UserError(GUARD)
+        raise UnguardedError
 
 
 def _nothing() -> None:

@@ -18,6 +18,7 @@ from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cells.table import align_batches, load_cells, write_h5ad
 from r2mae.cells.task import GeneTask
 from r2mae.errors import UserError
+from r2mae.files import write_arrays
 from r2mae.masking.keys import Key
 
 Make = Callable[..., anndata.AnnData]
@@ -202,3 +203,15 @@ def test_counts_of_a_file_may_be_in_another_layer(make: Make, write: Write, tmp_
     for layer in ("X", ""):
         found = embed_source(config, GeneTask(12), model, path, layer=layer)
         np.testing.assert_array_equal(found["embedding"], as_trained["embedding"])
+
+
+def test_columns_called_as_the_arrays_keep_their_own_place(make: Make, write: Write, tmp_path: Path) -> None:
+    adata, named = make(), ("index", "cells", "embedding", "file")
+    for name in named:
+        adata.obs[name] = [f"{name} {i}" for i in range(30)]
+    config = CellsConfig.make(data="x", labels=named)
+    found = embed_source(config, GeneTask(12), model_of(), str(write(adata, tmp_path / "a.h5ad")))
+    write_arrays(tmp_path / "out.npz", found)
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as read:
+        assert read["index"].tolist() == list(range(30)) and read["cells"][2] == "c2" and read["file"][3] == "file 3"
+        assert [read[f"obs_{name}"][4] for name in named[:3]] == [f"{name} 4" for name in named[:3]]

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.compare.runs import Variant, against_label, plan_variants, runs_of
+from r2mae.compare.runs import Variant, against_label, plan_variants, runs_of, seeds_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 
@@ -42,3 +42,30 @@ def test_labels_that_are_no_names_of_folders(tmp_path: Path) -> None:
     assert runs[0].folder == tmp_path / "runs" / "fixed-0.50" / "seed-0", "as ever"
     with pytest.raises(UserError, match="'x y' and 'x-y' would share the folder x-y: omit one of them"):
         runs_of([Variant(label, BASE, {}, baseline=True) for label in ("x y", "x-y")], [0], tmp_path)
+
+
+def test_one_value_or_several(unchecked: None) -> None:
+    assert seeds_of(3) == seeds_of(np.int64(3)) == seeds_of(range(3)) == seeds_of(np.arange(3)) == [0, 1, 2]
+    assert seeds_of([7]) == [7], "a list has the seeds themselves"
+    (one,) = plan_variants(BASE, "fixed", None, 0.3)
+    assert [one] == plan_variants(BASE, ["fixed"], None, iter([0.3]))
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        *((given, "different numbers of 0 or more") for given in ([0, 0], [], [-1], [2, -1])),
+        *((given, "1 to 10,000 seeds") for given in (0, -1, 10**9, 10**400)),
+        *((given, "seeds takes a whole number, or a list") for given in (None, "a", 0.5, [0.5], [[1]], np.add)),
+        (range(10**9), "more than 10,000"),
+    ],
+)
+def test_seeds_that_are_none(given: object, line: str, unchecked: None) -> None:
+    with pytest.raises(UserError, match=line):
+        seeds_of(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ratios", [[], "x", [None], True, 10**400, [2.0]])
+def test_ratios_that_are_none(ratios: object, unchecked: None) -> None:
+    with pytest.raises(UserError, match="ratio"):
+        plan_variants(BASE, "fixed", None, ratios)  # type: ignore[arg-type]

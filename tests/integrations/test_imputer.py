@@ -154,6 +154,10 @@ def test_draws_have_the_spread_of_what_is_missing(imputer: Any) -> None:
     assert 0.7 * wrong < spread < 1.4 * wrong
     assert (several[:, ~missing] == given[~missing]).all()
     assert (several.std(axis=0)[missing] > 0).all()
+    again = [clone(drawn).fit(given) for _ in range(2)]
+    calls = [[one.transform(given)[missing] for one in again] for _ in range(2)]
+    assert all((one == other).all() for one, other in calls), "fits of one seed"
+    assert not (calls[0][0] == calls[1][0]).any(), "calls differ, as those of IterativeImputer"
 
 
 @both

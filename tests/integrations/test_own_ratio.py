@@ -57,6 +57,18 @@ def test_defaults_follow_from_the_nodes() -> None:
     assert RATIO.bind(5) is RATIO.with_rows(4) is RATIO.with_epochs(3) is as_ratio(RATIO) is RATIO
 
 
+def test_fields_of_an_own_ratio_may_be_called_as_its_members() -> None:
+    @dataclass(frozen=True)
+    class Own(TwoPoint):
+        per_sample: bool
+        scheduled: bool
+        ends: tuple[float, float] = (0.0, 1.0)
+
+    own = Own(0.2, 0.6, True, False)
+    assert own.per_sample and not own.scheduled and own.ends == (0.0, 1.0) and not own.never_falls
+    assert set(np.asarray(own.draw(3, KEY, 64))) == {0.2, 0.6}
+
+
 def test_masks_of_other_libraries_take_what_it_draws() -> None:
     for step in range(8):
         share = RATIO(step, KEY)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from r2mae.errors import UserError
 from r2mae.integrations.ratios import RatioSetter
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, permutation
@@ -107,7 +108,7 @@ def test_dynamic_follows_the_formula_of_the_paper() -> None:
 def test_a_schedule_needs_the_number_of_steps() -> None:
     with pytest.raises(ValueError, match="bind"):
         LinearDecay(0.5, 0.1)(3, KEY)
-    with pytest.raises(ValueError, match="at least one step"):
+    with pytest.raises(ValueError, match="total_steps must be"):
         LinearDecay(0.5, 0.1).bind(0)
     assert LinearDecay(0.5, 0.1).bind(1)(0, KEY) == 0.5
 
@@ -376,3 +377,32 @@ def test_micro_batches_and_processes_share_the_ratio_of_a_step(name: str) -> Non
 
 def test_a_permutation_is_the_same_for_all_rows() -> None:
     assert [*permutation(Key.root(3).rows(5), 9)] == [*permutation(Key.root(3), 9)]
+
+
+NEVER_CLEAR: list[tuple[Any, str]] = [
+    (lambda: LinearDecay(0.9, 0.1).bind("many"), "total_steps must be a whole number of 1 or more, not 'many'"),
+    (lambda: LinearDecay(0.9, 0.1).bind(1.5), "total_steps .* 1.5"),
+    (lambda: LinearDecay(0.9, 0.1).bind(0), "total_steps .* 0"),
+    (lambda: LinearDecay(0.9, 0.1).with_epochs(math.inf), "an epoch .* inf"),
+    (lambda: LinearDecay(0.9, 0.1, end="x"), "end .* 'x'"),
+    (lambda: Scheme("x", Fixed(0.3)).bind("x"), "total_steps .* 'x'"),
+    (lambda: Uniform(0.1, 0.9, "stratified", "sample").with_rows(2.5), "rows .* 2.5"),
+    *((lambda one=one: Grid(one), "a grid takes a list of ratios, not") for one in (0.3, None, "abc")),
+    *((lambda step=step: Grid.spaced(0.1, 0.9, step), "step of a grid") for step in (0, -0.1, math.nan, 1e-300, "a")),
+    *((lambda make=make: make(10**5000), "between 0 and 1, not a number of") for make in (as_ratio, Fixed)),
+]
+
+
+@pytest.mark.parametrize(("call", "line"), NEVER_CLEAR)
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_ratio_or_length_is_one_line(call: Any, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        call()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_numbers_of_scientists() -> None:
+    assert LinearDecay(0.9, 0.1).bind(1e5) == LinearDecay(0.9, 0.1).bind(np.int64(100_000))  # type: ignore[arg-type]
+    assert Grid(np.array([0.1, 0.3], np.float32)) == Grid((0.1, 0.3))  # type: ignore[arg-type]
+    assert Uniform(np.float32(0.1), Fraction(1, 2)) == Uniform(0.1, 0.5)  # type: ignore[arg-type]
+    assert Grid.spaced(0.1, 0.11, 0.01 / 9999).values[-1] == 0.11

@@ -163,6 +163,17 @@ def test_further_parameters_are_options_of_the_scheme() -> None:
 
 
 @pytest.mark.usefixtures("registry")
+def test_a_function_that_is_defined_again_takes_its_place() -> None:
+    for ratio in (0.2, 0.3):
+
+        @register("again")
+        def again(ratio: float = ratio) -> Scheme:
+            return Scheme("again", Fixed(ratio))
+
+    assert scheme_kind("again").defaults == {"ratio": 0.3}
+
+
+@pytest.mark.usefixtures("registry")
 def test_an_invalid_scheme_is_refused_at_registration() -> None:
     def without(power: float) -> Scheme:
         return Scheme("x", Fixed(power))

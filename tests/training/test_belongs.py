@@ -82,16 +82,24 @@ def test_a_folder_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["'spawn', force=True", "'forkserver'"])
-def test_a_script_without_a_guard_is_named(tmp_path: Path, start: str) -> None:
+@pytest.mark.parametrize(
+    ("start", "call"),
+    [
+        ("'spawn', force=True", "fit(config, DOMAIN, 'run')"),
+        ("'forkserver'", "fit(config, DOMAIN, 'run')"),
+        ("None", "compare(config, DOMAIN, schemes='r2mae', seeds=9, out=Path('runs'), jobs=2)"),
+    ],
+)
+def test_a_script_without_a_guard_is_named(tmp_path: Path, start: str, call: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        f"import multiprocessing\nmultiprocessing.set_start_method({start})\n"
+        f"import multiprocessing\nfrom pathlib import Path\nmultiprocessing.set_start_method({start})\n"
         "from r2mae.images import DOMAIN, ImagesConfig\nfrom r2mae.training import fit\n"
-        f"fit(ImagesConfig.make(workers=2, **{SIZES}), DOMAIN, 'run')\n"
+        "from r2mae.compare.compare import compare\n"
+        f"config = ImagesConfig.make(workers=2, **{SIZES})\n{call}\n"
     )
     ended = subprocess.run(
         [sys.executable, script], check=False, capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert ended.returncode == 1
-    assert "UserError: each worker process runs this script again" in ended.stderr.splitlines()[-1]
+    assert "Error: each worker process runs this script again" in ended.stderr.splitlines()[-1]

@@ -223,6 +223,7 @@ def embed_source(
     """Embed the cells of a named set or path: `embedding`, `index`, `cells` (their names), and known label columns.
 
     There is a row for each cell, in the order of obs; `index` counts them from 0.
+    A column of the name of one of these arrays is ``obs_index``, or accordingly.
     `transform_batch` is as in :func:`r2mae.cells.table.align_batches`; `layer` is by default that of the run.
     """
     data = config.data if layer is None else replace(config.data, layer=layer)
@@ -232,6 +233,11 @@ def embed_source(
     )  # fmt: skip
     table = log_notes(mapped)
     copied = (*data.labels, *data.regress, *filter(None, (data.donor_key,)))
-    columns = {name: table.obs[name].astype(str).to_numpy().astype(str) for name in copied if name in table.obs}
     names = table.obs.index.to_numpy().astype(str)
-    return columns | {"embedding": embed_rows(task, model, table), "index": np.arange(len(table)), "cells": names}
+    own = {"embedding": embed_rows(task, model, table), "index": np.arange(len(table)), "cells": names}
+    columns = {
+        f"obs_{name}" if name in own else name: table.obs[name].astype(str).to_numpy().astype(str)
+        for name in copied
+        if name in table.obs
+    }
+    return columns | own

@@ -77,7 +77,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     config, of_schemes = make_base(sources, given)
     baselines = _baselines(options, domain, config)
     schemes = default_schemes(config) if options.schemes is None else list(options.schemes)
-    seeds, ratios = seeds_of(options.seeds), options.ratios
+    seeds, ratios = seeds_of(options.seeds[0] if len(options.seeds) == 1 else options.seeds), options.ratios
     variants = plan_variants(config, schemes, of_schemes, ratios)  # finds mistakes before torch is imported
     against = against_label(options.against, variants)
     if options.print_config:

@@ -1,6 +1,6 @@
 """``compare``: run schemes × seeds, resume what was interrupted, and gather all finished runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
@@ -21,7 +21,15 @@ from r2mae.compare.run_states import (
     shared_differences,
     shared_fields,
 )
-from r2mae.compare.runs import against_label, baseline_variants, default_label, plan_variants, runs_of
+from r2mae.compare.runs import (
+    against_label,
+    baseline_variants,
+    default_label,
+    plan_variants,
+    runs_of,
+    seeds_of,
+    several,
+)
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
@@ -34,12 +42,12 @@ def compare(
     base: RunConfig,
     domain: Domain,
     *,
-    schemes: Iterable[str],
+    schemes: str | Iterable[str],
     options: Mapping[str, Any] | None = None,
-    seeds: Iterable[SupportsIndex],
+    seeds: SupportsIndex | Iterable[SupportsIndex],
     out: Path,
-    ratios: Iterable[SupportsFloat] | None = None,
-    baselines: Sequence[str] = (),
+    ratios: SupportsFloat | Iterable[SupportsFloat] | None = None,
+    baselines: str | Iterable[str] = (),
     against: float | str | None = None,
     jobs: int | None = None,
     cluster: ClusterOptions | None = None,
@@ -58,13 +66,14 @@ def compare(
         Domain of the data.
     schemes, options, ratios
         See :func:`r2mae.compare.runs.plan_variants`.
-    baselines : sequence of str
+    baselines : str or iterable of str
         Baselines to measure in addition, from :meth:`~r2mae.domains.base.Domain.baselines_of`.
     against : float or str, optional
         A fixed ratio or a scheme of the comparison, with which the headline compares the others. The default is the
         best fixed ratio.
-    seeds : iterable of int
-        A seed determines weights, data order, masks and (for sets without an official test part) the split.
+    seeds : int or iterable of int
+        Their number, or which. A seed determines weights, data order, masks and (for sets without an official test
+        part) the split.
     out : Path
         Folder of the comparison.
     jobs : int, optional
@@ -84,8 +93,9 @@ def compare(
     check_sweep(base, here=here)
     runner = runner_of(cluster, jobs, base.machine.device, out)
     base = base.replace(threads=base.machine.threads or 1)
-    variants = plan_variants(base, schemes, options, ratios)
+    variants, seeds = plan_variants(base, schemes, options, ratios), seeds_of(seeds)
     named = against_label(against, variants)
+    baselines = several("baselines", baselines, str)
     check_baselines(base, domain, baselines)
     variants += baseline_variants(base, baselines, variants)
     runs = runs_of(variants, seeds, out)

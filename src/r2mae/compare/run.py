@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cores import cores
 from r2mae.errors import UserError
 from r2mae.registry import DOMAINS, JOBS
-from r2mae.spawned import GUARD, UNGUARDED
+from r2mae.spawned import UNGUARDED, UnguardedError
 
 if TYPE_CHECKING:  # what follows brings torch, which a server of processes loads at the same time as this process
     from r2mae.compare.progress_display import ProgressDisplay
@@ -200,6 +200,8 @@ def compute_all(
                     start(index)
                     return False
                 failed.append((run, UserError(f"{what}, and {RESUBMISSIONS} more tries got no further")))
+            except UnguardedError:
+                raise
             except Exception as error:  # of this run; it costs no other
                 failed.append((run, error))
             else:
@@ -298,7 +300,7 @@ def compute(request: Request, report: Callable[[int, int], None], cancelled: Cal
                 case ("died",):
                     process.join()
                     if process.exitcode == UNGUARDED:
-                        raise UserError(GUARD)
+                        raise UnguardedError
                     raise DiedError(f"its process {_ending(process.exitcode)}")
     finally:
         pipe.close()  # if `report` failed, the process now saves its step and ends

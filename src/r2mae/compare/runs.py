@@ -7,17 +7,18 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
 from r2mae.compare.comparison import BASELINE
 from r2mae.errors import UserError, nearest
-from r2mae.fields import number_in, plain, short_repr
+from r2mae.fields import describe_type, plain, short_repr, value_of
 from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme import SchemeSpec
 
-_MOST_SEEDS = 10_000
+_MOST = 10_000  # seeds, schemes or ratios of a comparison
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,30 @@ class SweepRun:
     folder: Path
 
 
-def seeds_of(numbers: Sequence[int]) -> list[int]:
-    """Return the seeds: 0, 1, 2 for the one number 3, and several numbers as they are."""
-    if len(numbers) == 1:
-        if not 1 <= numbers[0] <= _MOST_SEEDS:
-            raise UserError(f"a comparison takes 1 to {_MOST_SEEDS:,} seeds, not {short_repr(numbers[0])}")
-        return list(range(numbers[0]))
-    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
-        words = " ".join(map(short_repr, numbers)) or "an empty list"
+def seeds_of(given: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
+    """Return the seeds: 0, 1, 2 for the number 3, and those of a list as they are."""
+    count, seeds = plain(given), several("seeds", given, int)
+    if not isinstance(count, Iterable):
+        if not 1 <= seeds[0] <= _MOST:
+            raise UserError(f"a comparison takes 1 to {_MOST:,} seeds, not {short_repr(given)}")
+        return list(range(seeds[0]))
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        words = " ".join(map(short_repr, seeds[:9])) or "an empty list"
         raise UserError(f"seeds must be their number, or different numbers of 0 or more, not {words}")
-    return list(numbers)
+    return seeds
+
+
+def several(name: str, given: Any, kind: Any) -> list[Any]:
+    """Return one value or several of a type as a list; an error names them by `name`."""
+    given = plain(given)
+    one = isinstance(given, str) or not isinstance(given, Iterable)
+    values = [given] if one else list(islice(given, _MOST + 1))
+    if len(values) > _MOST:
+        raise UserError(f"{name} has more than {_MOST:,} entries: give fewer")
+    try:
+        return [value_of(value, kind) for value in values]
+    except ValueError:
+        raise UserError(f"{name} takes {describe_type(kind)}, or a list of such, not {short_repr(given)}") from None
 
 
 def runs_of(variants: Sequence[Variant], seeds: Iterable[SupportsIndex], out: Path) -> list[SweepRun]:
@@ -105,9 +120,9 @@ def default_schemes(config: RunConfig) -> list[str]:
 
 def plan_variants(
     base: RunConfig,
-    schemes: Iterable[str],
+    schemes: str | Iterable[str],
     options: Mapping[str, Any] | None = None,
-    ratios: Iterable[SupportsFloat] | None = None,
+    ratios: SupportsFloat | Iterable[SupportsFloat] | None = None,
 ) -> list[Variant]:
     """Return the variants of a comparison.
 
@@ -115,13 +130,13 @@ def plan_variants(
     ----------
     base : RunConfig
         The fields that all variants share; its scheme is replaced.
-    schemes : iterable of str
+    schemes : str or iterable of str
         Registered names. "fixed" and every other scheme registered with ``per_ratio=True`` give one variant for each
         fixed ratio.
     options : mapping, optional
         Options of schemes by name, by default those that the scheme of `base` was given. Each variant has those that
         its scheme takes, and the domain's defaults for others.
-    ratios : iterable of float, optional
+    ratios : float or iterable of float, optional
         The fixed ratios. The default: low, the default ratio and high, or the ratios that the domain sets for the
         model.
 
@@ -130,8 +145,8 @@ def plan_variants(
     UserError
         For unknown or repeated schemes, impossible ratios, and options that no variant takes.
     """
-    schemes = list(map(plain, schemes))
-    chosen: list[float] | None = None if ratios is None else list(map(plain, ratios))
+    schemes = several("schemes", schemes, str)
+    chosen = None if ratios is None else several("ratios", ratios, float)
     if not schemes:
         raise UserError("schemes is an empty list: name schemes, or omit the option")
     if chosen is not None and not chosen:
@@ -211,14 +226,14 @@ def against_label(word: float | str | None, variants: Sequence[Variant]) -> str 
     if word is None:
         return None
     try:
-        ratio = number_in(word) if isinstance(word, str) else float(word)
+        ratio = value_of(word, float)
     except ValueError:
         ratio = math.nan
     pretrained = [variant for variant in variants if not variant.baseline]
     found = [one.label for one in pretrained if one.label == word or one.values["ratio"] == ratio]
     if len(found) != 1:
         known = nearest(str(word), [variant.label for variant in pretrained])
-        raise UserError(f"--against {word!r} is not one fixed ratio or scheme of this comparison: {known}")
+        raise UserError(f"--against {short_repr(word)} is not one fixed ratio or scheme of this comparison: {known}")
     return found[0]
 
 

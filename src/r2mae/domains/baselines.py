@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from r2mae.cores import gigabytes, memory_share
 from r2mae.errors import UserError, warn_once
-from r2mae.registry import external_baselines
+from r2mae.registry import external_baselines, same
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
@@ -104,13 +104,14 @@ def baseline(
 
     Raises
     ------
-    ValueError
-        If the domain has a baseline of this name.
+    UserError
+        If the domain has a baseline of this name. The same function defined again, as in a notebook, takes its place.
     """
 
     def add(score: Score) -> Score:
-        if (domain, name) in _REGISTRY or (EVERY, name) in _REGISTRY:
-            raise ValueError(f"there is already a baseline called {name!r} of {domain or 'every domain'}")
+        for where in {domain, EVERY}:
+            if (where, name) in _REGISTRY and not (where == domain and same(_REGISTRY[where, name].score, score)):
+                raise UserError(f"there is already a baseline called {name!r} of {where or 'every domain'}: rename it")
         _REGISTRY[domain, name] = Baseline(name, domain, score, gives, help, **properties)
         return score
 

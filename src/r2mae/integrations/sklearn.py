@@ -46,7 +46,8 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     sample_posterior : bool
-        Draw from the conditional Gaussian. For multiple imputation fit imputers of different `random_state`.
+        Draw from the conditional Gaussian; each call of :meth:`transform` draws anew, as that of IterativeImputer.
+        For multiple imputation fit imputers of different `random_state`.
     min_value, max_value : float, or array (d,)
         Bounds of what is filled in.
     keep_empty_features : bool
@@ -60,6 +61,8 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Mean and standard deviation of the observed entries. The scale of a constant or empty column is 0.
     gaussian_ : GaussianConditionalMean
         Of the standardised columns that are not constant.
+    random_state_ : RandomState
+        Of the draws.
 
     Examples
     --------
@@ -122,9 +125,10 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.mean_ = np.where(self._empty, 0.0, np.where(constant, least, np.where(seen, x, 0.0).sum(axis=0) / count))
         squares = np.where(seen, x - self.mean_, 0.0) ** 2
         self.scale_ = np.where(constant, 0.0, np.sqrt(squares.sum(axis=0) / count))
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.random_state_ = check_random_state(self.random_state)
+        key = Key.root(int(self.random_state_.randint(2**31 - 1)))
         if self.scale_.any():
-            self._fit(self._standardised(x[seen.any(axis=1)]), Key.root(self._seed))
+            self._fit(self._standardised(x[seen.any(axis=1)]), key)
         return self
 
     @standard_session()
@@ -184,7 +188,7 @@ class GaussianImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not self.sample_posterior:
             return mean
         centre = np.broadcast_to(self.gaussian_.mean, mean.shape)  # the deviation does not depend on what is observed
-        drawn = self.gaussian_.draw(centre, missing, Key.root(self._seed).fold("posterior").seed())
+        drawn = self.gaussian_.draw(centre, missing, int(self.random_state_.randint(2**31 - 1)))
         return np.asarray(mean + spread * (drawn - centre))
 
 
@@ -219,7 +223,7 @@ class MaskedAutoencoderImputer(GaussianImputer):
 
     Attributes
     ----------
-    mean_, scale_, gaussian_
+    mean_, scale_, gaussian_, random_state_
         As those of :class:`GaussianImputer`.
     correction_ : float
         The chosen scale; 0 is the Gaussian alone.

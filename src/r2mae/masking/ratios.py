@@ -6,53 +6,71 @@ the whole run. No torch.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
-from operator import index
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from r2mae.errors import UserError
+from r2mae.fields import plain, short_repr, whole_number
 from r2mae.masking.keys import Key, permutation, uniforms
+
+if TYPE_CHECKING:
+    _Member = property
+else:
+
+    class _Member:
+        """A property of instances only, so that it is no default of a dataclass's field of the same name."""
+
+        def __init__(self, get):
+            self.get, self.__doc__ = get, get.__doc__
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                raise AttributeError(self.get.__name__)
+            return self.get(instance)
+
 
 Nodes = tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
 """Ratios and their weights, which sum to 1."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(9)
 _STRATA = 16  # steps in a block of stratified draws
+_MOST_STEPS = 10_000  # of a grid
 
 
 class Ratio(ABC):
     """The base of every ratio. Only :meth:`nodes` must be defined; a schedule has `scheduled` and :meth:`bind`, too."""
 
-    @property
+    @_Member
     def scheduled(self) -> bool:
         """Whether the ratio depends on the step beyond the step's own random draw."""
         return False
 
-    @property
+    @_Member
     def needs_total_steps(self) -> bool:
         """Whether the schedule is still to be fixed to the number of steps, by :meth:`bind`."""
         known = getattr(self, "total_steps", None) is not None
         return self.scheduled and type(self).bind is not Ratio.bind and not known
 
-    @property
+    @_Member
     def per_sample(self) -> bool:
         """Whether every sample has a ratio of its own, by :meth:`draw`."""
         return False
 
-    @property
+    @_Member
     def stratified_per_sample(self) -> bool:
         """Whether the samples of a step divide the range among them: one ratio in each of as many equal parts."""
         return False
 
-    @property
+    @_Member
     def never_falls(self) -> bool:
         """Whether a falling ratio stays constant, because the run ends before it falls."""
         return False
 
-    @property
+    @_Member
     def ends(self) -> tuple[float, float]:
         """The ends of the range, as tables show them; by default the lowest and the highest node."""
         p, _ = self.nodes()
@@ -119,12 +137,12 @@ class Fixed(Ratio):
     value: float
 
     def __post_init__(self) -> None:
-        _check_ratio("ratio", self.value)
+        object.__setattr__(self, "value", _number("ratio", self.value))
         _check_not_constant("ratio", self.value, self.value)
 
     def __call__(self, step: int, key: Key) -> float:
         """Return the ratio."""
-        return float(self.value)
+        return self.value
 
     def nodes(self) -> Nodes:
         """Return the single node."""
@@ -158,13 +176,15 @@ class Uniform(Ratio):
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+        _set_range(self)
         if self.sampling not in ("independent", "stratified"):
             raise UserError(f"sampling must be 'independent' or 'stratified', not {self.sampling!r}")
         if self.per not in ("batch", "sample"):
             raise UserError(f"per must be 'batch' or 'sample', not {self.per!r}")
-        if self.rows is not None and not (self.stratified_per_sample and self.rows >= 1):
-            raise UserError(f"rows are for ratios stratified per sample, and must be 1 or more, not {self.rows}")
+        if self.rows is not None:
+            if not self.stratified_per_sample:
+                raise UserError("rows are for ratios stratified per sample: omit them")
+            object.__setattr__(self, "rows", whole_number(self.rows, "rows"))
 
     def __call__(self, step: int, key: Key) -> float:
         """Return the draw of this step; a UserError if every sample has its own."""
@@ -261,22 +281,20 @@ class LinearDecay(Ratio):
     epoch: float | None = None
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high, f": its order is {type(self).__name__}(high, low)")
-        if not 0 < self.end <= 1:
-            raise UserError(f"end must be a fraction of the run, above 0 and at most 1, not {self.end}")
+        _set_range(self, f": its order is {type(self).__name__}(high, low)")
+        if not _is_number(self.end) or not 0 < self.end <= 1:
+            raise UserError(f"end must be a fraction of the run, above 0 and at most 1, not {short_repr(self.end)}")
         if self.unit not in ("steps", "epochs"):
             raise UserError(f"a decay is in 'steps' or 'epochs', not {self.unit!r}")
 
     def bind(self, total_steps: int) -> "LinearDecay":
         """Fix λ for a run of `total_steps` steps."""
-        if total_steps < 1:
-            raise UserError(f"a run needs at least one step, not {total_steps}")
-        return replace(self, total_steps=index(total_steps))
+        return replace(self, total_steps=whole_number(total_steps, "total_steps"))
 
     def with_epochs(self, steps: float) -> "LinearDecay":
         """Return the ratio for epochs of `steps` optimiser steps."""
-        if not steps > 0:
-            raise UserError(f"an epoch must have more than 0 steps, not {steps}")
+        if not _is_number(steps) or not 0 < steps < np.inf:
+            raise UserError(f"an epoch must have more than 0 steps, not {short_repr(steps)}")
         return replace(self, epoch=float(steps)) if self.unit == "epochs" else self
 
     def __call__(self, step: int, key: Key) -> float:
@@ -350,11 +368,12 @@ class Grid(Ratio):
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        given: object = self.values
+        if not isinstance(given, Iterable) or isinstance(given, str):
+            raise UserError(f"a grid takes a list of ratios, not {short_repr(given)}")
+        object.__setattr__(self, "values", tuple(_number("ratio", value) for value in given))
         if not self.values:
             raise UserError("a grid needs at least one ratio")
-        for value in self.values:
-            _check_ratio("ratio", value)
-        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if any(b <= a for a, b in zip(self.values, self.values[1:], strict=False)):
             raise UserError(f"the ratios of a grid must increase: {list(self.values)}")
         _check_not_constant("grid", self.values[0], self.values[-1])
@@ -362,7 +381,11 @@ class Grid(Ratio):
     @classmethod
     def spaced(cls, low: float, high: float, step: float = 0.05) -> "Grid":
         """Return the grid low, low + step, …, high (the paper's 0.10, 0.15 … 0.50)."""
-        _check_range(low, high)
+        low, high = _checked_range(low, high)
+        if not _is_number(step) or not step > 0 or not high - low <= _MOST_STEPS * step:
+            raise UserError(
+                f"the step of a grid must be above 0, with at most {_MOST_STEPS:,} steps, not {short_repr(step)}"
+            )
         count = max(1, round((high - low) / step))
         return cls(tuple(np.round(np.linspace(low, high, count + 1), 10)) if high > low else (low,))
 
@@ -389,24 +412,15 @@ def as_ratio(value: Any) -> Ratio:
     """
     if isinstance(value, Ratio):
         return value
-    values = np.asarray(_as_shown(value), dtype=object)
-    numbers = [np.asarray(_as_shown(one), dtype=object).tolist() for one in values.flat]
-    if values.shape not in ((), (2,)) or not all(
-        isinstance(one, Real) and not isinstance(one, bool) for one in numbers
-    ):
-        shown = " ".join(repr(value).split())[:100]
+    values = np.asarray(plain(value), dtype=object)
+    numbers = [np.asarray(plain(one), dtype=object).tolist() for one in values.flat]
+    if values.shape not in ((), (2,)) or not all(map(_is_number, numbers)):
         raise UserError(
             f"a ratio is a number, two numbers (low, high), or an object whose class inherits from "
-            f"r2mae.masking.Ratio, not {shown}"
+            f"r2mae.masking.Ratio, not {' '.join(short_repr(value).split())}"
         )
-    first, *more = map(float, numbers)
-    return Uniform(first, more[0]) if more else Fixed(first)
-
-
-def _as_shown(value: Any) -> Any:
-    """Return NumPy's floats of fewer bits as the numbers that they are shown as: ``np.float32(0.3)`` is 0.3."""
-    short = isinstance(value, np.floating | np.ndarray) and value.dtype.kind == "f" and value.itemsize < 8
-    return value.astype(str).astype(float) if short else value
+    first, *more = numbers
+    return Uniform(_number("low", first), _number("high", *more)) if more else Fixed(_number("ratio", first))
 
 
 def _uniform_nodes(low: float, high: float) -> Nodes:
@@ -416,19 +430,31 @@ def _uniform_nodes(low: float, high: float) -> Nodes:
     return low + (high - low) * (_NODES + 1) / 2, _WEIGHTS / 2
 
 
-def _check_ratio(name: str, value: float) -> None:
-    """Refuse a value that is not a number between 0 and 1; the error names it by `name`."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
-        raise UserError(f"{name} must be a number between 0 and 1, not {value!r}")
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _check_range(low: float, high: float, order: str = "") -> None:
-    """Refuse ends outside [0, 1], in the wrong order (`order` says which is right), or both 0 or both 1."""
-    _check_ratio("low", low)
-    _check_ratio("high", high)
+def _number(name: str, value: Any) -> float:
+    """Return a number between 0 and 1 as Python's; an error names it by `name`."""
+    number = plain(value)
+    if not _is_number(number) or not 0 <= number <= 1:
+        raise UserError(f"{name} must be a number between 0 and 1, not {short_repr(value)}")
+    return float(number)
+
+
+def _set_range(ratio: Any, order: str = "") -> None:
+    """Make `low` and `high` of a ratio Python's numbers."""
+    for name, value in zip(("low", "high"), _checked_range(ratio.low, ratio.high, order), strict=True):
+        object.__setattr__(ratio, name, value)
+
+
+def _checked_range(low: Any, high: Any, order: str = "") -> tuple[float, float]:
+    """Return the ends; refuse those outside [0, 1], in the wrong order (`order` is the right one), both 0 or both 1."""
+    low, high = _number("low", low), _number("high", high)
     if low > high:
         raise UserError(f"low ({low:g}) is above high ({high:g}): swap them{order}")
     _check_not_constant("range", low, high)
+    return low, high
 
 
 def _check_not_constant(name: str, low: float, high: float) -> None:

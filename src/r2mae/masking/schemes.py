@@ -17,8 +17,9 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from r2mae.errors import UserError, nearest, warn_once
+from r2mae.fields import plain, short_repr, whole_number
 from r2mae.masking.defaults import HLCA_CURRICULUM, SchemeDefaults
-from r2mae.registry import external_schemes
+from r2mae.registry import external_schemes, same
 
 if TYPE_CHECKING:
     from r2mae.masking.ratios import Grid, Ratio
@@ -66,7 +67,7 @@ class Curriculum:
 
     def bind(self, total_steps: int) -> "Curriculum":
         """Fix the times to a run of `total_steps` optimiser steps."""
-        return replace(self, total_steps=total_steps)
+        return replace(self, total_steps=whole_number(total_steps, "total_steps"))
 
     def frozen(self, step: int) -> bool:
         """Return whether the weight network is frozen at this step."""
@@ -126,6 +127,7 @@ class Scheme:
         """
         curriculum, ratio = self.curriculum, self.ratio
         if total_steps is not None:
+            total_steps = whole_number(total_steps, "total_steps")
             curriculum, ratio = curriculum and curriculum.bind(total_steps), ratio.bind(total_steps)
         if steps_per_epoch is not None:
             ratio = ratio.with_epochs(steps_per_epoch)
@@ -266,12 +268,13 @@ def register(
     Raises
     ------
     UserError
-        If the name is taken, an option has no default, or the colour is not of the form ``#rrggbb``.
+        If the name is taken, an option has no default, or the colour is not of the form ``#rrggbb``. The same function
+        defined again, as in a notebook, takes its place.
     """
 
     def add(build: Builder) -> Builder:
-        if name in _REGISTRY:
-            raise UserError(f"there is already a scheme called {name!r}")
+        if name in _REGISTRY and not same(_REGISTRY[name].build, build):
+            raise UserError(f"there is already a scheme called {name!r}: rename it")
         if colour is not None and not re.fullmatch("#[0-9a-fA-F]{6}", colour):
             raise UserError(f"the colour of the scheme {name!r} must be #rrggbb, not {colour!r}")
         _REGISTRY[name] = SchemeKind(name, build, _options_of(name, build), colour, per_ratio, group, words)
@@ -417,7 +420,7 @@ def check_option(option: str, value: Any) -> Any:
     UserError
         For a value of another type, or out of the bounds.
     """
-    common = SCHEME_OPTIONS.get(option, CommonOption(float, ""))
+    common, value = SCHEME_OPTIONS.get(option, CommonOption(float, "")), plain(value)
     kinds = {kind for part in (common.kind, *get_args(common.kind)) for kind in (part, *get_args(part))}
     words = [kind for kind in kinds if isinstance(kind, str)]
     if value in words:
@@ -425,15 +428,18 @@ def check_option(option: str, value: Any) -> Any:
     real, whole = (isinstance(value, kind) and not isinstance(value, bool) for kind in (Real, Integral))
     if not (whole and kinds & {int, float}) and not (real and float in kinds):
         numbers = ["a number"] if float in kinds else ["a whole number"] if int in kinds else []
-        raise UserError(f"{option} takes {' or '.join([*numbers, *sorted(words)])}, not {value!r:.120}")
-    if not math.isfinite(value):
+        raise UserError(f"{option} takes {' or '.join([*numbers, *sorted(words)])}, not {short_repr(value)}")
+    if not whole and not math.isfinite(value):
         raise UserError(f"{option} takes a finite number, not {value}")
     if not common.least <= value <= common.most:
         unit = common.unit and f" ({common.unit})"
-        raise UserError(f"{option} must be {common.least:g} to {common.most:g}{unit}, not {value:g}")
+        raise UserError(f"{option} must be {common.least:g} to {common.most:g}{unit}, not {short_repr(value)}")
     if whole and int in kinds:
         return int(value)
-    return float(str(value) if getattr(value, "itemsize", 8) < 8 else value)  # np.float32(0.3) is 0.3
+    try:
+        return float(value)
+    except OverflowError:
+        raise UserError(f"{option} takes a finite number, not {short_repr(value)}") from None
 
 
 def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float, Float64, Int64, Num
 
 from r2mae.errors import UserError, reading, unknown, warn_once
-from r2mae.files import decimal, warn_if_cut
+from r2mae.fields import decimal
+from r2mae.files import warn_if_cut
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.documents import unpacked
 

@@ -17,7 +17,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.distributed import Failure, together
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import check_initial_weights_unchanged
-from r2mae.training.loop import Fitted, fit_run, keyed_torch
+from r2mae.training.loop import Fitted, begin, fit_run, keyed_torch
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data, Trainable
@@ -99,8 +99,7 @@ def _before(run: Run, folder: RunFolder, data: Data, progress: Callable[[int, in
     try:
         check_initial_weights_unchanged(folder)
         with keyed_torch(config.key):
-            task, model = domain.build(folder.description.architecture)
-            domain.load_initial_weights(config, model)
+            task, model, _ = begin(config, domain, data)
     except UserError:
         return {}
     return domain.evaluate(config, task, model.to(run.device), data, **supported(domain, progress=progress))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from r2mae.errors import UserError, reading
-from r2mae.files import atomic_path, decimal, exclusive, ordinary, write_json
+from r2mae.fields import decimal
+from r2mae.files import atomic_path, exclusive, ordinary, write_json
 from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
 from r2mae.genome.store.contigs import RENAME, Contigs, read_renamed
 from r2mae.genome.store.intervals import interval_lines

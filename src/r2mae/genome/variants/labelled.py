@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
-from r2mae.files import decimal
+from r2mae.fields import decimal
 from r2mae.genome.config import HELD_OUT, GenomeEvaluationConfig, contrast_name, sides_of
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.contigs import RENAME, Contigs, read_renamed
