@@ -30,7 +30,8 @@ docs: .venv/.dev
 # What an earlier build left behind would get into the wheel.
 dist: .venv/.dev
 	rm -rf build dist src/r2mae.egg-info
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	$(BIN)/python -m twine check --strict dist/*
 
 # One environment; `.run` is enough to use the package, `.dev` adds the tools to work on it, and the paper's studies.
 .venv/bin/python:
@@ -38,7 +39,7 @@ dist: .venv/.dev
 
 .venv/.run: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[all]'
 	touch $@
 
 .venv/.dev: .venv/.run paper/pyproject.toml

@@ -15,7 +15,7 @@ import r2mae
 
 ROOT = Path(r2mae.__file__).parent
 LAYERS = {
-    "errors": -2, "lazy": -2, "registry": -2, "screen": -2,  # utilities
+    "errors": -3, "lazy": -2, "registry": -2, "screen": -2,  # utilities
     "spawned": -1,
     "cores": -1, "fields": -1, "files": -1, "fingerprint": 0, "terminal": -1, "progress": 0,
     "cache": 0, "catalogue": 0, "environment": 0,

@@ -1,10 +1,12 @@
 """What `make dist` builds holds the whole package, and works in an environment of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -46,7 +48,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stale.write_text("", encoding="utf-8")
     tools = Path(sys.executable).parent
     call("make", "--old-file=.venv/.dev", "dist", f"BIN={tools}", folder=copy, PIP_NO_INDEX="1")
-    (built,) = (copy / "dist").iterdir()
+    (sdist,) = (copy / "dist").glob("r2mae-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "src/r2mae/py.typed"} <= inside
+    (built,) = (copy / "dist").glob("*.whl")
     return built
 
 
@@ -74,7 +80,7 @@ def test_the_wheel_holds_what_the_package_needs(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
     metadata = zipfile.ZipFile(wheel).read(f"r2mae-{r2mae.__version__}.dist-info/METADATA").decode()
     assert f"Version: {r2mae.__version__}\n" in metadata
-    for extra in ("text", "cells", "scvi", "docs", "cluster", "slurm", "kubernetes"):
+    for extra in ("all", "cli", "compare", "images", "text", "cells", "scvi", "docs", "cluster", "slurm", "kubernetes"):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 
@@ -90,8 +96,11 @@ def test_the_installed_package_works(environment: Path, tmp_path: Path) -> None:
         "print(sorted(one.name for one in (files('r2mae') / 'compare' / 'templates').iterdir()))"
     )
     assert "report.html.j2" in call(python, "-c", code, folder=tmp_path)
-    call(command, "pretrain", "digits", "--steps", "2", "--threads", "1", "--out", "run", folder=tmp_path)
-    assert (tmp_path / "run" / "results.json").exists()
+    loop = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    call(python, "-c", loop[1] if loop else "", folder=tmp_path)
+    options = "--schemes fixed r2mae --ratios 0.5 --seeds 2 --steps 2 --jobs 1 --baselines none --out runs"
+    call(command, "compare", "digits", *options.split(), folder=tmp_path)
+    assert (tmp_path / "runs" / "report.html").exists()
 
 
 def test_the_citation_names_this_software_and_the_paper() -> None:

@@ -15,6 +15,21 @@ _MEANT = 3  # at most this many names are suggested in "did you mean …?"
 _OBJECT = re.compile(r"<class '([^<>']+)'>|<[^<>]*?([\w.]+) at 0x[0-9a-fA-F]+>")  # <cyfunction get at 0x7f…>
 _BEGINNING = 3  # at least this many letters are needed to suggest names that begin with them
 
+_EXTRAS = {  # the extra of this package that brings a library; pyproject.toml has all of them
+    "cli": "argcomplete pandas pooch requests rich",
+    "compare": "jinja2 markupsafe matplotlib",
+    "images": "PIL",
+    "text": "accelerate datasets huggingface_hub tokenizers transformers",
+    "cells": "anndata h5py igraph numcodecs scanpy",
+    "scvi": "scvi",
+    "genome": "pyarrow pysam zarr",
+    "bigwig": "pyBigWig",
+    "lightning": "lightning",
+    "cluster": "dask distributed",
+    "slurm": "dask_jobqueue",
+    "kubernetes": "dask_kubernetes",
+}
+
 _SYNONYMS = {  # our names of options, and those of other libraries
     "lr": "learning_rate max_lr peak_lr",
     "ratio": "mask_ratio masking_ratio mlm_probability mask_prob",
@@ -89,6 +104,21 @@ def _similar(name: str, names: Sequence[str]) -> list[str]:
     return found if len(found) <= _MEANT else []
 
 
+def install(library: str | None, words: Sequence[str] = ()) -> str:
+    """Return the command that installs a missing library, by the name under which it is imported.
+
+    The extras are those that the words of a command name (``compare cells``), and the library's own.
+    """
+    top = (library or "").partition(".")[0]
+    extra = next((extra for extra, libraries in _EXTRAS.items() if top in libraries.split()), None)
+    if extra is None:
+        return f"pip install {top}"
+    named = [word for word in words if word in _EXTRAS]
+    if not named or extra not in ("cli", *named):
+        named.append(extra)
+    return f"pip install 'r2mae[{','.join(named)}]'"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Build the error for a name that does not exist."""
     return UserError(f"unknown {kind} {name!r}: {nearest(name, known)}")
@@ -110,7 +140,7 @@ def reading(source: object, hint: str) -> Iterator[None]:
     except UserError:
         raise
     except ModuleNotFoundError as error:
-        raise UserError(f"{source} needs the library {error.name}: pip install {error.name}") from None
+        raise UserError(f"{source} needs the library {error.name}: {install(error.name)}") from None
     except BaseException as error:  # of many kinds: of the system, the network, the libraries
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of libraries in Rust
             raise

@@ -5,6 +5,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from r2mae.errors import install
+
 
 def lazy_exports(package: str, public: Sequence[str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's ``__getattr__`` and ``__dir__`` (PEP 562).
@@ -31,6 +33,12 @@ def lazy_exports(package: str, public: Sequence[str]) -> tuple[Callable[[str], A
     def find(name: str) -> Any:
         if name.startswith("__") or name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes()[name]), name)
+        try:
+            return getattr(import_module(homes()[name]), name)
+        except ModuleNotFoundError as error:
+            if not error.name or error.name.startswith("r2mae"):
+                raise
+            need = f"{package}.{name} needs {error.name!r}, which is not installed: {install(error.name)}"
+            raise ModuleNotFoundError(need, name=error.name) from None
 
     return find, lambda: sorted(public)

@@ -6,21 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
-
-from r2mae.terminal import Terminal
+if TYPE_CHECKING:  # training knows this module, and does not need rich
+    from rich.console import Console
+    from rich.progress import ProgressColumn
 
 SECONDS_BETWEEN_LINES = 10.0  # without a terminal for a bar
 
@@ -50,8 +40,11 @@ class Reporter(Protocol):
         """Called at the end."""
 
 
-def time_columns(counted: bool = True) -> list[ProgressColumn]:
+def time_columns(counted: bool = True) -> "list[ProgressColumn]":
     """Return the columns of a bar that fits a narrow terminal: name, bar, count, and time left (at the end, taken)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
     count = MofNCompleteColumn() if counted else TaskProgressColumn()
     name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
     return [name, BarColumn(12), count, TimeRemainingColumn(elapsed_when_finished=True)]
@@ -66,12 +59,16 @@ class _Bar:
     def __init__(
         self,
         label: str,
-        *columns: ProgressColumn,
-        console: Console | None = None,
+        *columns: "ProgressColumn",
+        console: "Console | None" = None,
         clock: Callable[[], float] = time.monotonic,
         at_once: bool = False,
         **options: Any,
     ) -> None:
+        from rich.progress import Progress
+
+        from r2mae.terminal import Terminal
+
         self.label, self.clock, self.console = label, clock, console or Terminal(stderr=True)
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal, **options)
         self._last_line = -math.inf if at_once else clock()
@@ -111,8 +108,11 @@ class ProgressBar(_Bar):
     """Shows a bar with loss, ratio, speed and time left; in a file or pipe, a line with these every ten seconds."""
 
     def __init__(
-        self, label: str, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, label: str, console: "Console | None" = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        from rich.progress import TextColumn
+        from rich.table import Column
+
         note = TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
         super().__init__(label, *time_columns(), note, console=console, clock=clock, at_once=True, expand=True)
 

@@ -129,4 +129,6 @@ def test_a_library_that_is_not_installed_is_one_line(
         raise ModuleNotFoundError("No module named 'zarr'", name="zarr")
 
     monkeypatch.setattr("r2mae.cli.data.run", lacks)
-    assert "'zarr' is not installed: pip install 'r2mae[cells,genome,text]'" in one_line(["data", "list"], capsys)
+    assert "this needs 'zarr', which is not installed: pip install 'r2mae[genome]'" in one_line(
+        ["data", "list"], capsys
+    )

@@ -134,7 +134,7 @@ def test_a_baseline_beyond_the_memory_is_refused_before_anything_runs(
 
 @pytest.mark.parametrize(
     ("package", "told"),
-    [("scvi", r"pip install 'r2mae\[scvi\]'"), ("nowhere.part", "needs nowhere.part: install nowhere.part")],
+    [("scvi", r"pip install 'r2mae\[scvi\]'"), ("nowhere.part", "needs nowhere.part: pip install nowhere")],
 )
 def test_a_missing_package_is_named(package: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(

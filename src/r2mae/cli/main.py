@@ -11,7 +11,7 @@ from typing import Any
 from r2mae import __version__
 from r2mae.cli.commands import COMMANDS, all_commands, next_words, parser_for, split_command
 from r2mae.cli.launch import run_on_devices
-from r2mae.errors import UserError, nearest, unknown
+from r2mae.errors import UserError, install, nearest, unknown
 from r2mae.registry import external_commands
 from r2mae.screen import Screen
 from r2mae.training.ranks import is_first
@@ -60,7 +60,7 @@ def _run(words: list[str]) -> int:
         sys.stderr.close()
         return 0
     except (UserError, OSError, MemoryError, ModuleNotFoundError, RecursionError) as error:
-        print(f"r2mae: {' '.join(_in_words(error).split())}", file=sys.stderr)
+        print(f"r2mae: {' '.join(_in_words(error, words).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args and is_first():  # otherwise training has printed the message
@@ -69,14 +69,12 @@ def _run(words: list[str]) -> int:
         return 130
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: Exception, words: Sequence[str]) -> str:
     """Return what to say of a user's mistake, or of what the machine lacks."""
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").startswith("r2mae"):
             raise error
-        return (
-            f"{error.name!r} is not installed: pip install 'r2mae[cells,genome,text]', or only the extra of your data"
-        )
+        return f"this needs {error.name!r}, which is not installed: {install(error.name, words[:2])}"
     if isinstance(error, RecursionError):
         return "a path or a file is nested too deeply: name another"
     if isinstance(error, MemoryError):

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from r2mae.errors import UserError, nearest
+from r2mae.errors import UserError, install, nearest
 from r2mae.fields import option
 from r2mae.training.folder import read_yaml
 
@@ -76,7 +76,7 @@ class ClusterFlags:
                 f"--cluster {where!r} is neither the address of a scheduler (tcp://HOST:PORT) nor an engine: "
                 f"{nearest(where, ENGINES)}"
             )
-        _need("distributed", "cluster")
+        _need("distributed")
         if where not in ENGINES:
             if config is not None:
                 raise UserError(
@@ -88,7 +88,7 @@ class ClusterFlags:
             raise UserError(
                 f"--cluster {where} needs --cluster-config FILE (with {known}; docs/cluster-recipes.md has examples)"
             )
-        _need(ENGINES[where][0].split(".")[0], where)
+        _need(ENGINES[where][0].split(".")[0])
         settings = read_yaml(Path(config), linked=True)
         if type(count := settings.get("n_workers")) is not int or count < 1:
             raise UserError(f"{config}: say how many workers to start, 1 or more (n_workers: 4)")
@@ -101,7 +101,7 @@ def engine_class(engine: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _need(package: str, extra: str) -> None:
+def _need(package: str) -> None:
     if find_spec(package) is None:
         library = {"distributed": "Dask"}.get(package, package.replace("_", "-"))
-        raise UserError(f"--cluster needs {library}, which is not installed: pip install 'r2mae[{extra}]'")
+        raise UserError(f"--cluster needs {library}, which is not installed: {install(package)}")

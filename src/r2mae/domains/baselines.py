@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from r2mae.cores import gigabytes, memory_share
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError, install, warn_once
 from r2mae.registry import external_baselines, same
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ Gives: TypeAlias = Literal["features", "filling", "variants"]
 """What a baseline has scores of: probes of an embedding, the error at hidden entries, or the ranking of variants."""
 Score: TypeAlias = Callable[..., dict[str, float]]
 
-_EXTRAS = ("scvi",)  # of this package, for its own baselines
 EVERY = ""
 """The domain of baselines that every domain has."""
 
@@ -90,8 +89,7 @@ class Baseline:
         except ModuleNotFoundError:  # of what is before a dot
             is_there = False
         if not is_there:
-            what = f"pip install 'r2mae[{self.package}]'" if self.package in _EXTRAS else f"install {self.package}"
-            raise UserError(f"the baseline {self.name} needs {self.package}: {what}")
+            raise UserError(f"the baseline {self.name} needs {self.package}: {install(self.package)}")
 
 
 _REGISTRY: dict[tuple[str, str], Baseline] = {}

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, Int
 from scipy import stats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MIN_EQUAL_DIFFERENCES = 10  # fewer equal differences are no evidence: scores in coarse steps may be equal by chance
 _ROUNDING = 1e-12  # a mean below this fraction of the largest value is rounding error
@@ -192,7 +194,7 @@ def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
     return BestFixed(scores, chosen, _pseudo_values(table, scores, up=higher_is_better))
 
 
-def rank_table(scores: pd.DataFrame, higher_is_better: Mapping[str, bool]) -> pd.DataFrame:
+def rank_table(scores: "pd.DataFrame", higher_is_better: Mapping[str, bool]) -> "pd.DataFrame":
     """Add average score and average rank over metrics, as in the paper's tables (2, 4 and the appendix's).
 
     Parameters

@@ -117,7 +117,7 @@ def test_bigwig(store: AlignmentStore, tmp_path: Path, monkeypatch: pytest.Monke
     """With a stand-in for the library, which is not here; the file has no more than a bigWig's first bytes."""
     (tmp_path / "a.bw").write_bytes(b"\x26\xfc\x8f\x88")
     monkeypatch.setitem(sys.modules, "pyBigWig", None)
-    with pytest.raises(UserError, match=r"a\.bw needs the library pyBigWig: pip install pyBigWig"):
+    with pytest.raises(UserError, match=r"a\.bw needs the library pyBigWig: pip install 'r2mae\[bigwig\]'"):
         add_track(store, tmp_path / "a.bw", "w")
     lengths = {"chr1": 10, "other": 3}
     monkeypatch.setitem(sys.modules, "pyBigWig", SimpleNamespace(open=lambda path: BigWig(lengths)))
