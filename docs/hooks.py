@@ -13,16 +13,7 @@ from r2mae.training.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 FIGURES = (
-    "mnist/batch-statistics/figures/score_against_ratio.png",
-    "randomness/randomness/randomness.png",
-    "randomness/randomness/randomness-rules.png",
-    "randomness/randomness-images/randomness-images-by-fraction.png",
-    "randomness/randomness-cells/randomness-cells-by-fraction.png",
-    "randomness/randomness-text/randomness-text-by-fraction.png",
     "theory/bias-variance/bias-variance.png",
-    "theory/ranges/ranges.png",
-    "theory/r2mae-vs-fixed/rules.png",
-    "theory/many-masks/many-masks-epochs.png",
     "theory/many-masks/many-masks-ranges.png",
     "theory/many-masks/many-masks.png",
     "theory/realdata/measured_vs_predicted.png",
