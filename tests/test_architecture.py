@@ -25,15 +25,13 @@ LAYERS = {
     "domains": 4,
     "images": 5, "text": 5, "genome": 5, "cells": 5,
     "matrices": 6, "integrations": 6, "compare": 6,
-    "cli": 7,
+    "cli": 7, "front": 8,
 }  # fmt: skip
 # jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
 LIBRARIES = {
     "masking": {"numpy", "torch", "jaxtyping"},
     "theory": {"numpy", "scipy", "sklearn", "threadpoolctl", "jaxtyping"},
 }
-
-# What a package names so that an old spelling goes on working, though it lives above.
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -1,22 +1,30 @@
 """The front door: what `r2mae.NAME` offers."""
 
 import importlib
+import json
 import pickle
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image as Picture
 
 import r2mae
 from r2mae import MaskRatio
-from r2mae.domains.lookup import all_domains
+from r2mae.cells import load_cells
+from r2mae.cli.main import main
+from r2mae.domains.given import kept
+from r2mae.domains.lookup import all_domains, domain_of
 from r2mae.errors import UserError
+from r2mae.images import load_images
 from r2mae.masking import (
     Key,
     LinearDecay,
@@ -30,6 +38,7 @@ from r2mae.masking import (
     token_mask,
 )
 from r2mae.masking.defaults import SchemeDefaults
+from r2mae.text import read_documents
 
 DEFAULTS = SchemeDefaults(0.5, 0.3, 0.8)
 
@@ -126,3 +135,142 @@ def test_every_domain_has_its_object_in_its_package() -> None:
     for domain in all_domains():
         if type(domain).__module__.startswith("r2mae."):
             assert importlib.import_module(f"r2mae.{domain.name}").DOMAIN is domain
+
+
+TINY: dict[str, Any] = {"steps": 2, "hidden": 4, "latent": 2, "threads": 1, "progress": False}
+RANDOM = np.random.default_rng(0)
+PIXELS = RANDOM.integers(0, 256, (24, 6, 6), dtype=np.uint8)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("R2MAE_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("names", "domain"),
+    [(["a.npy"], "images"), (["a.NPZ"], "images"), (["a.tar.gz"], "images"), (["f/x/a.png"], "images"),
+     (["a.h5ad"], "cells"), (["a.txt"], "text"), (["a.jsonl.gz"], "text"), (["f/a.txt"], "text"), (["a.xyz"], None),
+     (["f/meta.json", "f/reference.npy"], "genome"), (["f/a.txt", "f/a.png"], None), (["f/a"], None)],
+)  # fmt: skip
+def test_the_domain_of_a_path(here: Path, names: list[str], domain: str | None) -> None:
+    for name in names:
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).touch()
+    assert domain_of(names[0].split("/")[0]) == domain
+
+
+def test_the_domain_of_objects(here: Path) -> None:
+    from anndata import AnnData
+    from datasets import ClassLabel, Dataset, Features, Image
+
+    pictures = Dataset.from_dict(
+        {"image": [Picture.fromarray(one) for one in PIXELS], "label": [0, 1] * 12},
+        features=Features(image=Image(), label=ClassLabel(names=["a/b", ".."])),
+    )
+    cells = AnnData(RANDOM.poisson(1.0, (9, 4)).astype(np.float32), obs={"kind": ["x"] * 9})
+    texts = ["one document", "another"]
+    found = {
+        "images": [PIXELS, torch.zeros(2, 3, 3, 1), (PIXELS, [0, 1] * 12), pictures],
+        "cells": [cells],
+        "text": [texts, Dataset.from_dict({"text": texts}), "hf:wikitext"],
+    }
+    for name, objects in found.items():
+        assert [domain_of(one) for one in objects] == [name] * len(objects)
+    for unclear in (np.zeros((9, 4)), 3, [1, 2], {"a": 1}):
+        with pytest.raises(UserError, match="give domain="):
+            r2mae.pretrain(unclear)
+    images, of_text, of_cells = (r2mae.images.DOMAIN, r2mae.text.DOMAIN, r2mae.cells.DOMAIN)
+    path = kept(images, pictures)
+    assert kept(images, pictures) == path != kept(images, PIXELS)
+    whole = load_images(path)[0]
+    order = [*range(0, 24, 2), *range(1, 24, 2)]
+    assert sorted(whole.images[..., 0].tobytes()[i : i + 36] for i in range(0, 864, 36)) == sorted(
+        one.tobytes() for one in PIXELS[order]
+    )
+    assert set(whole.classes or ()) == {"a_b", "1"}
+    assert [*read_documents(kept(of_text, texts))] == texts
+    assert load_cells(kept(of_cells, cells)).counts.rows(np.arange(9)).toarray().tolist() == cells.X.tolist()  # type: ignore[union-attr]
+    assert cells.obs["kind"].dtype == object  # unchanged
+    with pytest.raises(UserError, match=r"takes no ndarray|takes no numpy"):
+        kept(of_text, PIXELS)
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "message"),
+    [
+        ("pretrain", {"mask_ratio": 0.5}, "did you mean 'ratio'"),
+        ("pretrain", {"shceme": "r2mae"}, "did you mean 'scheme'"),
+        ("pretrain", {"steps": "many"}, "steps takes a whole number"),
+        ("pretrain", {"scheme": "fixed", "low": 0.3}, "does not take 'low'"),
+        ("pretrain", {"json": True}, "for the command line"),
+        ("compare", {"scheme": "r2mae"}, "did you mean 'schemes'"),
+        ("compare", {"seed": 3}, "did you mean 'seeds'"),
+        ("compare", {"schemes": ["r2mea"]}, "did you mean 'r2mae'"),
+        ("compare", {"against": 0.77}, "is not one fixed ratio"),
+    ],
+)
+def test_options_are_those_of_the_command(here: Path, call: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        getattr(r2mae, call)("digits", **options)
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_arrays(here: Path) -> None:
+    data = (PIXELS, np.arange(24) % 2)
+    run = r2mae.pretrain(data, scheme="r2mae", low=0.2, high=0.9, **TINY)
+    assert run.scores["probe_accuracy"] > 0
+    assert "linear probe accuracy" in run._repr_html_()
+    rows = run.embed(PIXELS)
+    assert rows.shape == (24, 2)
+    np.testing.assert_allclose(rows[5:7], run.embed(PIXELS[5:7]), rtol=1e-5)
+    batch = torch.from_numpy(PIXELS[5:7, ..., None])
+    np.testing.assert_allclose(rows[5:7], run.embed(batch).detach(), rtol=1e-5)
+    weights = (run.folder / "model.safetensors").stat().st_mtime_ns
+    again = r2mae.pretrain(data, scheme="r2mae", low=0.2, high=0.9, **TINY)
+    assert again.config == run.config == r2mae.load(run.folder).config
+    assert (run.folder / "model.safetensors").stat().st_mtime_ns == weights
+    with pytest.raises(UserError, match="did you mean 'resize'"):
+        run.embed(PIXELS, rezise=3)
+    # The command line makes the same run.
+    words = ["pretrain", "images", run.config.data.source, "--scheme", "r2mae", "--low", "0.2", "--high", "0.9"]
+    words += [word for name in ("steps", "hidden", "latent", "threads") for word in (f"--{name}", str(TINY[name]))]
+    assert main([*words, "--out", "other"]) == 0
+    assert (here / "other" / "model.safetensors").read_bytes() == (run.folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_runs_of_cells_and_of_texts(here: Path) -> None:
+    from anndata import AnnData
+
+    counts = RANDOM.poisson(3.0, (40, 12)).astype(np.float32)
+    cells = AnnData(counts, obs={"batch": ["a", "b"] * 20})
+    run = r2mae.pretrain(cells, steps=2, n_hidden=4, n_latent=2, batch_key="batch", progress=False)
+    assert run.embed(cells[:7].copy()).shape == (7, 2)
+    assert r2mae.pretrain(counts, domain="cells", steps=2, n_hidden=4, n_latent=2, progress=False).scores
+    texts = ["the cat sat on the mat and saw a dog", "a dog ran to the park and met the cat"] * 40
+    sizes = {"hidden_size": 8, "layers": 1, "heads": 1, "intermediate_size": 8, "vocab_size": 300}
+    text = r2mae.pretrain(texts, steps=2, batch_size=4, sequence_length=16, threads=1, progress=False, **sizes)
+    found = text.embed(["a cat", "a dog", "a cat"])
+    assert found.shape == (3, 8)
+    np.testing.assert_allclose(found[0], found[2], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_comparison(here: Path) -> None:
+    options: dict[str, Any] = {"schemes": ["fixed", "r2mae"], "ratios": 0.5, "seeds": 2, "baselines": "none", **TINY}
+    found = r2mae.compare(PIXELS, out="runs/c", **options)
+    assert found.report == Path("runs/c/report.html")
+    assert found.report.is_file()
+    assert set(found.table["seed"]) == {0, 1}
+    told = json.loads(Path("runs/c/results.json").read_text())["headline"]
+    assert found.verdict in told or told in found.verdict
+    loaded = r2mae.load("runs/c")
+    assert loaded.verdict == found.verdict
+    assert loaded.report == found.report
+    html = loaded._repr_html_()
+    assert found.verdict.split()[0] in html
+    assert "fixed 0.50" in html

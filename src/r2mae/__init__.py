@@ -1,19 +1,21 @@
 """Masked pretraining with randomly random mask ratios (R²MAE).
 
 Importing this package is instant: its names and its packages (``r2mae.masking``, ``r2mae.images``, …) are imported on
-first use, and only they import torch and the libraries of their domain.
+first use, and only they import torch and the libraries of their domain. ``r2mae.compare`` is a package that can be
+called.
 """
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
-    from r2mae.domains.lookup import load
+    from r2mae.front import compare, load, pretrain
     from r2mae.masking.mask_ratio import MaskRatio
 
 __version__ = "0.1.0"
-__all__ = ["MaskRatio", "__version__", "load"]
+__all__ = ["MaskRatio", "__version__", "compare", "load", "pretrain"]
 
-_HOMES = {"MaskRatio": "r2mae.masking.mask_ratio", "load": "r2mae.domains.lookup"}
+_HOMES = {"MaskRatio": "r2mae.masking.mask_ratio", "load": "r2mae.front", "pretrain": "r2mae.front"}
 _PACKAGES = (
+    "front",
     "cells",
     "compare",
     "evaluation",

@@ -11,9 +11,10 @@ import secrets
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +40,12 @@ def walk_real_folders(folder: str | Path) -> Iterator[tuple[str, list[str], list
             continue
         seen.add(real)
         yield place, folders, names
+
+
+def holds(folder: Path, wanted: Callable[[Path], object]) -> bool:
+    """Whether one of the first thousand files below a folder is wanted."""
+    files = (Path(place, name) for place, _, names in walk_real_folders(folder) for name in names)
+    return any(wanted(file) for file in islice(files, 1000))
 
 
 def ordinary(path: Path) -> Path:

@@ -39,7 +39,11 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("patience: 3\n", "digits --config f.yaml", "f.yaml: patience 3 needs a validation loss"),
         ("hidden: 64\n", "digits --config f.yaml --model unet", "f.yaml: hidden belongs to the model 'mlp'"),
         ("low: 0.3\n", "digits --config f.yaml --scheme fixed", "f.yaml: the scheme 'fixed' does not take 'low'"),
-        ("scheme: {name: r2mae, strata: 8}\n", "digits --config f.yaml", "f.yaml: no scheme takes 'strata': omit it"),
+        (
+            "scheme: {name: r2mae, strata: 8}\n",
+            "digits --config f.yaml",
+            "f.yaml: no scheme takes 'strata': choose from",
+        ),
         ("model: unet\n", "digits --config f.yaml --model mlp --preset unet-8", "the model 'mlp' has no preset"),
         ("preset: tiny\n", "digits --config f.yaml", "f.yaml: unknown preset 'tiny': did you mean 'vit-mae-tiny'"),
         ("epochs: 3\n", "digits --config f.yaml --epochs -1", "r2mae: epochs must be"),

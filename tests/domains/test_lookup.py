@@ -10,13 +10,11 @@ import pytest
 
 import r2mae
 from r2mae.cli.main import main
-from r2mae.domains import lookup
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
 from r2mae.domains.sources import find_layers
 from r2mae.errors import UserError, warn_once
 from r2mae.registry import BUILT_IN, DOMAIN_COMMANDS, DOMAINS, package_of
-from r2mae.training.saving import LoadedRun
 
 DOMAIN = """
 from dataclasses import dataclass
@@ -159,16 +157,16 @@ def test_the_defaults_are_those_of_a_domain() -> None:
 
 @pytest.mark.slow
 def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
-    from r2mae import load
+    from r2mae.front import PretrainedRun, load
     from r2mae.images.config import ImagesConfig
     from r2mae.training import fit
 
     fit(
         ImagesConfig.make(data="digits", steps=1, hidden=4, latent=2, threads=1), get_domain("images"), tmp_path / "run"
     )
-    for function in (r2mae.load, load, lookup.load):
+    for function in (r2mae.load, load):
         loaded = function(tmp_path / "run")
-        assert isinstance(loaded, LoadedRun)
+        assert isinstance(loaded, PretrainedRun)
         assert loaded.config.data.source == "digits"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.yaml").write_text("domain: sounds\n", encoding="utf-8")

@@ -14,8 +14,8 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
+from r2mae import load
 from r2mae.cli.main import main
-from r2mae.domains.lookup import load
 from r2mae.errors import UserError
 from r2mae.text.checkpoint import save_pretrained
 from r2mae.text.config import TextConfig

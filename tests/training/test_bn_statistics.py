@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from r2mae.domains.lookup import load
+from r2mae import load
 from r2mae.images.batches import ImageBatches, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN

@@ -87,6 +87,22 @@ class CellsDomain(Domain):
         example="cells.h5ad --batch-key batch",
     )
 
+    def recognises(self, data: Any) -> bool:
+        """Whether data are an .h5ad file or an AnnData object."""
+        return data.suffix.lower() == ".h5ad" if isinstance(data, Path) else type(data).__name__ == "AnnData"
+
+    def write_data(self, data: Any, folder: Path, config: Any = None) -> Path:
+        """Write an AnnData object, or a matrix of cells by genes, which may be sparse or a data frame."""
+        from anndata import AnnData
+
+        if not isinstance(data, AnnData):
+            if len(getattr(data, "shape", ())) != 2:
+                return super().write_data(data, folder)
+            data = AnnData(data)
+        path = folder / "cells.h5ad"
+        data.write_h5ad(path, convert_strings_to_categoricals=False)
+        return path
+
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
         """Return the metrics of the configuration."""
         return config.metrics

@@ -17,10 +17,13 @@ from r2mae.fields import option
 from r2mae.training.config import RunConfig, option_names
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from r2mae.compare.comparison import Comparison
     from r2mae.compare.runs import Variant
     from r2mae.domains.base import Domain
 
-_VARIANT_FIELDS = ("scheme", "seed")
+VARIANT_FIELDS = ("scheme", "seed")
 
 
 @dataclass(frozen=True)
@@ -68,30 +71,72 @@ class Options(ClusterFlags):
     json: bool = option(False, common=False)
 
 
-def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
-    """Run the command."""
-    from r2mae.compare.run import start_server
-    from r2mae.compare.runs import against_label, default_schemes, plan_variants, runs_of, seeds_of
+@dataclass(frozen=True)
+class Plan:
+    """What the command is to run: mistakes in it were found, and torch was not imported."""
+
+    config: RunConfig
+    domain: "Domain"
+    schemes: list[str]
+    of_schemes: dict[str, Any]
+    baselines: list[str]
+    variants: "list[Variant]"
+    seeds: Sequence[int]
+    against: str | None
+    out: Path
+
+
+def make_plan(sources: Sources, options: Options, given: Mapping[str, Any]) -> Plan:
+    """Return what the options describe."""
+    from r2mae.compare.runs import against_label, default_schemes, plan_variants, seeds_of
 
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
     baselines = _baselines(options, domain, config)
     schemes = default_schemes(config) if options.schemes is None else list(options.schemes)
-    seeds, ratios = seeds_of(options.seeds[0] if len(options.seeds) == 1 else options.seeds), options.ratios
-    variants = plan_variants(config, schemes, of_schemes, ratios)  # finds mistakes before torch is imported
-    against = against_label(options.against, variants)
-    if options.print_config:
-        shown = {"schemes": schemes, "seeds": list(options.seeds), "ratios": ratios and list(ratios)}
-        shown |= {"against": options.against, "baselines": baselines or ["none"]}
-        print_config(config, _VARIANT_FIELDS, **option_names(of_schemes), **shown)
-        return 0
-    cluster = options.read()
-    out = Path(options.out or f"runs/compare-{Path(config.data.source).stem}")
-    runs = runs_of(variants, seeds, out)
-    check_run(domain, config, [run.folder for run in runs])
-    if options.plan_power or options.dry_run:
-        return _plan(options, config, variants, seeds, out, against)
+    variants = plan_variants(config, schemes, of_schemes, options.ratios)
+    against, out = against_label(options.against, variants), f"runs/compare-{Path(config.data.source).stem}"
+    seeds, out = seeds_of(options.seeds[0] if len(options.seeds) == 1 else options.seeds), options.out or out
+    return Plan(config, domain, schemes, of_schemes, baselines, variants, seeds, against, Path(out))
 
+
+def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
+    """Run the command."""
+    plan = make_plan(sources, options, given)
+    if options.print_config:
+        shown = {"schemes": plan.schemes, "seeds": list(options.seeds), "ratios": options.ratios and [*options.ratios]}
+        shown |= {"against": options.against, "baselines": plan.baselines or ["none"]}
+        print_config(plan.config, VARIANT_FIELDS, **option_names(plan.of_schemes), **shown)
+        return 0
+    if options.plan_power or options.dry_run:
+        options.read()  # mistakes in it are found here, too
+        from r2mae.compare.runs import runs_of
+
+        check_run(plan.domain, plan.config, [run.folder for run in runs_of(plan.variants, plan.seeds, plan.out)])
+        return _plan(options, plan.config, plan.variants, plan.seeds, plan.out, plan.against)
+    with loading():
+        from r2mae.files import print_json
+        from r2mae.terminal import Terminal
+        from r2mae.training.folder import read_json
+
+    carry_out(plan, options, table=Terminal(quiet=True) if options.json else None)
+    if options.json:
+        print_json(read_json(plan.out / "results.json"))
+        return 0
+    print(f"table, figures and report.html are in {plan.out}")
+    return 0
+
+
+def carry_out(
+    plan: Plan, options: Options, progress: "Console | None" = None, table: "Console | None" = None
+) -> "Comparison":
+    """Run what is missing, write the output, and return the comparison; progress and table have their own consoles."""
+    from r2mae.compare.run import start_server
+    from r2mae.compare.runs import runs_of
+
+    cluster, out, domain = options.read(), plan.out, plan.domain
+    runs = runs_of(plan.variants, plan.seeds, out)
+    check_run(domain, plan.config, [run.folder for run in runs])
     if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
         start_server(domain.name)
     with loading():
@@ -99,26 +144,18 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
         from r2mae.compare.gather import gather_again
         from r2mae.compare.publish import publish
         from r2mae.compare.run import FailedRunsError
-        from r2mae.files import print_json
-        from r2mae.terminal import Terminal
-        from r2mae.training.folder import FolderLock, read_json
+        from r2mae.training.folder import FolderLock
 
-    console = Terminal(quiet=True) if options.json else None
-    plan: dict[str, Any] = {"schemes": schemes, "options": of_schemes, "seeds": seeds, "ratios": ratios}
-    plan |= {"baselines": baselines, "against": against, "out": out}
+    what: dict[str, Any] = {"schemes": plan.schemes, "options": plan.of_schemes, "seeds": plan.seeds, "out": out}
+    what |= {"ratios": options.ratios, "baselines": plan.baselines, "against": plan.against, "console": progress}
     try:
-        comparison = compare(config, domain, jobs=options.jobs, cluster=cluster, **plan)
+        comparison = compare(plan.config, domain, jobs=options.jobs, cluster=cluster, **what)
     except FailedRunsError:
         with FolderLock(out), suppress(UserError):  # if no run is finished, there is no table
-            publish(gather_again(out, against), out, console=console)
+            publish(gather_again(out, plan.against), out, console=table)
         raise
     with FolderLock(out):  # otherwise another command would delete the files being written as remains of a crash
-        publish(comparison, out, console=console)
-    if options.json:
-        print_json(read_json(out / "results.json"))
-        return 0
-    print(f"table, figures and report.html are in {out}")
-    return 0
+        return publish(comparison, out, console=table)
 
 
 def _baselines(options: Options, domain: "Domain", config: RunConfig) -> list[str]:
@@ -161,4 +198,4 @@ def _plan(
 
 
 _EXAMPLE = "--schemes fixed r2mae mdlm --seeds 3 --out runs/mine"
-parser = partial(config_parser, "compare", Options, _EXAMPLE, run, omitted=_VARIANT_FIELDS)
+parser = partial(config_parser, "compare", Options, _EXAMPLE, run, omitted=VARIANT_FIELDS)

@@ -48,7 +48,7 @@ def config_parser(
     """
     own, about, everything = options_of(options), docstring_part(options), "--help-all" in words
     data = ConfigOption("data", tuple[str, ...], (), group="", positional=True, metavar="DATA")
-    sources, filed = _read_sources(command, words, options)
+    sources, filed = read_sources(command, words, options)
     example = example.format(ratios=(sources.domain if sources else get_domain("images")).config.ratios)
     if sources is None:
         lines = "\n".join(f"  {line}" for line in _examples(command))
@@ -75,7 +75,7 @@ def config_parser(
     return parser.add([replace(data, words=sets), *(shown if everything else _shortened(shown))])
 
 
-def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[Sources | None, dict[str, Any]]:
+def read_sources(command: str, words: Sequence[str], options: type) -> tuple[Sources | None, dict[str, Any]]:
     """Find domain, data, presets and file: ``images digits``, a named set alone, or ``--config FILE``.
 
     Returns them (None if help is asked for without a domain), and the options of the command that the file holds.

@@ -11,6 +11,7 @@ from r2mae.cli.parsing import loading
 from r2mae.domains.lookup import check_run
 from r2mae.domains.sources import Sources, make_config
 from r2mae.fields import option
+from r2mae.training.config import RunConfig
 from r2mae.training.ranks import is_first, is_relaunched
 
 
@@ -36,14 +37,19 @@ class Options:
     json: bool = option(False, common=False)
 
 
+def plan(sources: Sources, options: Options, given: Mapping[str, Any]) -> tuple[RunConfig, Path]:
+    """Return the configuration and the folder of the run."""
+    config = make_config(sources, given)
+    name = f"{Path(config.data.source).stem}-{config.scheme.name}-seed{config.seed}"
+    return config, Path(options.out or f"runs/{name}")
+
+
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
-    config = make_config(sources, given)
+    domain, (config, out) = sources.domain, plan(sources, options, given)
     if options.print_config:
         print_config(config)
         return 0
-    name = f"{Path(config.data.source).stem}-{config.scheme.name}-seed{config.seed}"
-    domain, out = sources.domain, Path(options.out or f"runs/{name}")
     check_run(domain, config, [out])
 
     label = f"{config.data.source}, {config.scheme.name}"

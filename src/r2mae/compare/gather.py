@@ -64,7 +64,7 @@ def gather(
     )
 
 
-def gather_again(out: Path, against: str | None = None) -> Comparison:
+def gather_again(out: Path, against: str | None = None, *, examples: bool = True) -> Comparison:
     """Return the comparison of all finished runs in a folder, without running anything.
 
     `against` is the label that the headline compares with, by default that of the last report. If the data can no
@@ -86,9 +86,9 @@ def gather_again(out: Path, against: str | None = None) -> Comparison:
     label = previous.get("default_fixed_label") or default_label(base)
     extra = {"default_fixed_label": label, "against": against or previous.get("against")}
     try:
-        comparison = gather(runs, domain, base, extra=extra)
+        comparison = gather(runs, domain, base, extra=extra, examples=examples)
     except UserError as error:
-        if not domain.has_examples:
+        if not (domain.has_examples and examples):
             raise
         comparison = gather(runs, domain, base, extra=extra, examples=False)
         logging.getLogger("r2mae").warning("%s: the report has no examples (%s)", out, error)

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _WIDTH = 110
 
 
-def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
+def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> Comparison:
     """Write ``results.csv``, ``times.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table.
 
     The seeds of each corrected verdict are written into ``looks.json``: verdicts count the looks with other seeds, or
-    with another reference.
+    with another reference. The comparison is returned with its looks.
     """
     check_contents(out)
     analysis = analyse(comparison)
@@ -57,6 +57,7 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     with atomic_write(out / "report.html") as file:
         file.write(render_report(comparison, analysis, figures))
     print_comparison(console or _console(), comparison, analysis)
+    return comparison
 
 
 def _count_looks(out: Path, comparison: Comparison, analysis: Analysis) -> dict[str, int]:

@@ -81,6 +81,24 @@ class Domain:
             if inspect.isfunction(function := vars(cls).get(name)):
                 setattr(cls, name, standard_session()(function))
 
+    def recognises(self, data: Any) -> bool:
+        """Whether data are of the kind that this domain reads: a path that exists, another text, or an object."""
+        return False
+
+    def write_data(self, data: Any, folder: Path, config: Any = None) -> Path:
+        """Write data in memory into a folder, as a file or folder that the domain reads, and return its path.
+
+        `config` is that of the finished run that they are for, if any.
+
+        Raises
+        ------
+        UserError
+            If they are of no kind that the domain can write; by default always.
+        """
+        raise UserError(
+            f"the domain {self.name} takes no {described(data)}: save the data as a file, and give its path"
+        )
+
     @property
     def presets(self) -> Mapping[str, Mapping[str, Any]]:
         """The presets of the configuration."""
@@ -171,6 +189,12 @@ class Domain:
             warn_once(f"not measured: {error}")
             return {}
         return one.score(config, self, data, **options)
+
+
+def described(data: Any) -> str:
+    """Return the kind and the shape of data in memory, for errors."""
+    kind = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}".removeprefix("builtins.")
+    return f"{kind} of shape {tuple(data.shape)}" if hasattr(data, "shape") else kind
 
 
 REQUIRED = ("name", "title", "config", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")

@@ -17,7 +17,6 @@ from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.training.saving import LoadedRun
 
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
@@ -108,9 +107,14 @@ def public_sets() -> "dict[str, PublicSet]":
     return {name: entry for domain in all_domains() for name, entry in domain.sets.items()}
 
 
-def domain_of(data: str) -> str | None:
-    """Return the domain that a named set belongs to, or None for other names."""
-    return next((domain.name for domain in all_domains() if data in domain.sets), None)
+def domain_of(data: Any) -> str | None:
+    """Return the domain that a named set belongs to, or that alone recognises a path or data in memory; else None."""
+    if isinstance(data, str):
+        if (named := next((domain.name for domain in all_domains() if data in domain.sets), None)) is not None:
+            return named
+        data = path if (path := Path(data)).exists() else data
+    found = [domain.name for domain in all_domains() if domain.recognises(data)]
+    return found[0] if len(found) == 1 else None
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
@@ -119,21 +123,6 @@ def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
     if not isinstance(name, str) or name not in DOMAINS:
         raise UserError(f"{path}: config.yaml names no domain of this version (domain: {name!r})")
     return get_domain(name).of_run(config)
-
-
-def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":
-    """Load a finished run of any domain from its folder; also available as ``r2mae.load``.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.training.load_model`, or if this version has no such domain.
-    """
-    from r2mae.training.folder import RunFolder
-    from r2mae.training.saving import LoadedRun, load_model
-
-    domain = domain_of_run(RunFolder(path).read_config(), Path(path))
-    return LoadedRun(*load_model(path, domain, device=device, unmasked=True))
 
 
 def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> None:

@@ -244,6 +244,10 @@ class GenomeDomain(Domain):
         example="human",
     )
 
+    def recognises(self, data: Any) -> bool:
+        """Whether data are the folder of an alignment store."""
+        return isinstance(data, Path) and (data / "meta.json").is_file() and (data / "reference.npy").is_file()
+
     def metrics_of(self, config: GenomeConfig) -> tuple[Metric, ...]:
         """Return loss and accuracy over the mask ratios, preceded by the metrics of variants if there are any."""
         from r2mae.genome.variants.labelled import metrics_on

@@ -12,7 +12,7 @@ from r2mae.domains.options import Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import add_as_trained
 from r2mae.evaluation.metrics import Metric
-from r2mae.files import ordinary
+from r2mae.files import holds, ordinary
 from r2mae.images.config import GAUSSIAN, ImagesConfig, ImagesEvaluationConfig
 from r2mae.images.finetune import FINETUNE, FINETUNED, ImagesBase, finetune_scores
 from r2mae.images.models import MODELS
@@ -92,6 +92,33 @@ class ImagesDomain(ImagesBase):
     def of_run(self, fields: Mapping[str, Any]) -> Domain:
         """Return the object that opens fine-tuning runs, which have the field `run`; the domain for all others."""
         return FINETUNED if "run" in fields else self
+
+    def recognises(self, data: Any) -> bool:
+        """Whether data are a file or folder of images, arrays (with labels), or a data set with a column of images."""
+        if isinstance(data, Path):
+            from r2mae.images.files import SUFFIXES, is_archive
+
+            named = data.suffix.lower() in (".npy", ".npz") or is_archive(data.name)
+            return (named and data.is_file()) or holds(data, lambda file: file.suffix.lower() in SUFFIXES)
+        array = data[0] if isinstance(data, tuple) and len(data) == 2 else data
+        return len(getattr(array, "shape", ())) in (3, 4) or bool(_columns_of(data, "Image"))
+
+    def write_data(self, data: Any, folder: Path, config: Any = None) -> Path:
+        """Write an array of images, a pair of images and labels, or a data set of Hugging Face."""
+        import numpy as np
+
+        if columns := _columns_of(data, "Image"):
+            return _write_images(data, columns[0], folder / "images")
+        pair = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
+        if not hasattr(pair[0], "shape"):
+            return super().write_data(data, folder)
+        images, labels = (None if one is None else np.asarray(one) for one in pair)
+        path = folder / ("images.npy" if labels is None else "images.npz")
+        if labels is None:
+            np.save(path, images, allow_pickle=False)
+        else:
+            np.savez(path, images=images, labels=labels)
+        return path
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
         """Return the metrics of :attr:`metrics` that the model has; for "both" also those as trained.
@@ -213,6 +240,28 @@ class ImagesDomain(ImagesBase):
         if whole.classes is not None:
             arrays["classes"] = np.array(whole.classes)
         return arrays
+
+
+def _columns_of(data: Any, kind: str) -> list[str]:
+    """Return the columns of a data set of Hugging Face whose type has this name."""
+    features = getattr(data, "features", None)
+    return [name for name, of in features.items() if type(of).__name__ == kind] if isinstance(features, dict) else []
+
+
+def _write_images(data: Any, column: str, folder: Path) -> Path:
+    """Write the images of a data set as files, in a folder for each class if it has classes."""
+    names = _columns_of(data, "ClassLabel")
+    classes = data.features[names[0]].names if names else []
+    for number, row in enumerate(data):
+        label = row[names[0]] if names else 0
+        if label is None or label < 0:
+            raise UserError(f"row {number} of the data set has no label: keep labelled rows, or remove {names[0]}")
+        name = classes[label].replace("/", "_") if names else ""
+        place = folder / (name if name.strip(".") else str(label) * bool(names))
+        place.mkdir(parents=True, exist_ok=True)
+        image = row[column]
+        (image.convert("RGB") if image.mode == "CMYK" else image).save(place / f"{number:09d}.png")
+    return folder
 
 
 def _read_as(config: ImagesConfig, source: str, reading: Mapping[str, Any]) -> ImagesConfig:

@@ -11,6 +11,7 @@ from r2mae.domains.options import CommandLine, Evaluation, ModelFormat, Offered,
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.fields import option
+from r2mae.files import holds
 from r2mae.text.config import (
     MODELS,
     PAPER_VOCABULARY,
@@ -111,6 +112,34 @@ class TextDomain(Domain):
         words={"glue": task_names, "glue_probes": task_names},
         example="notes.txt",
     )
+
+    def recognises(self, data: Any) -> bool:
+        """Whether data are a file or folder of text, hf:NAME, a data set of text without images, or a list of texts."""
+        from r2mae.text.documents import kind_of
+
+        if isinstance(data, Path):
+            return kind_of(data) is not None if data.is_file() else holds(data, kind_of)
+        if isinstance(data, str):
+            return data.startswith("hf:")
+        if isinstance(data, list):
+            return bool(data) and all(isinstance(one, str) for one in data)
+        features = getattr(data, "features", None)
+        kinds = [getattr(one, "dtype", "") for one in features.values()] if isinstance(features, dict) else []
+        return any(str(kind) in ("string", "large_string") for kind in kinds) and "PIL.Image.Image" not in kinds
+
+    def write_data(self, data: Any, folder: Path, config: Any = None) -> Path:
+        """Write a data set of Hugging Face, or a list of texts."""
+        import json
+
+        if hasattr(data, "to_parquet"):
+            data.to_parquet(path := folder / "text.parquet")
+            return path
+        if not isinstance(data, list):
+            return super().write_data(data, folder)
+        column = "text" if config is None else config.data.text_column
+        lines = (json.dumps({column: text}) + "\n" for text in data)
+        (path := folder / "text.jsonl").write_text("".join(lines), encoding="utf-8")
+        return path
 
     def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
         """Return loss and accuracy over the mask ratios, then the score of each GLUE task, probed or fine-tuned.

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from r2mae.training.loop import Fitted, fit
     from r2mae.training.models import ModelSettings
     from r2mae.training.pretraining import pretrain
-    from r2mae.training.saving import LoadedRun, load_model
+    from r2mae.training.saving import load_model
     from r2mae.training.scheme import SchemeSpec
 
 __all__ = [
     "DataConfig",
     "EvaluationConfig",
     "Fitted",
-    "LoadedRun",
     "MachineConfig",
     "ModelSettings",
     "OptimizerConfig",

@@ -3,12 +3,10 @@
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
@@ -97,31 +95,6 @@ def load_weights(path: Path, put: Callable[[dict[str, Tensor]], Any], digest: st
         put(found)
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged or belongs to another model ({brief(error)}): {hint_for(path)}") from None
-
-
-@dataclass(frozen=True)
-class LoadedRun:
-    """A finished run, ready to use.
-
-    Parameters
-    ----------
-    config : RunConfig
-        Its configuration.
-    task : Task
-        Hides, predicts and embeds.
-    model : nn.Module
-        In evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
-    """
-
-    config: RunConfig
-    task: Task
-    model: nn.Module
-
-    def embed(self, batch: Any) -> Tensor:
-        """Return the representation of a batch in the domain's own form (for images: bytes, or numbers from 0 to 1)."""
-        gradients = torch.is_grad_enabled()
-        with standard_session(), torch.set_grad_enabled(gradients):
-            return self.task.embed(self.model, batch)
 
 
 @standard_session()

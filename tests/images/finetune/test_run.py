@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from finetune_images import MACHINE, VIT, write_images
+from r2mae import load
 from r2mae.cli.main import main
 from r2mae.compare.measure import evaluate
-from r2mae.domains.lookup import load
 from r2mae.errors import UserError
 from r2mae.images import finetune as finetuning
 from r2mae.images.classifier import FinetuneData
