@@ -112,12 +112,11 @@ class ImagesDomain(ImagesBase):
         pair = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
         if not hasattr(pair[0], "shape"):
             return super().write_data(data, folder)
-        images, labels = (None if one is None else np.asarray(one) for one in pair)
-        path = folder / ("images.npy" if labels is None else "images.npz")
+        images, labels = np.asarray(pair[0]), pair[1]
         if labels is None:
-            np.save(path, images, allow_pickle=False)
+            np.save(path := folder / "images.npy", images, allow_pickle=False)
         else:
-            np.savez(path, images=images, labels=labels)
+            np.savez(path := folder / "images.npz", images=images, labels=np.asarray(labels))
         return path
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
