@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
+from r2mae.domains.masked_tokens import word_edges, word_starts
 from r2mae.errors import UserError
 from r2mae.integrations.transformers import FixedMasks, MaskCollator
 from r2mae.masking import Fixed, Grid, LinearDecay, Uniform, UniformAbove
@@ -230,3 +231,39 @@ def test_mistakes_are_one_line() -> None:
 def test_an_unknown_corruption_is_named(unchecked: None) -> None:
     with pytest.raises(UserError, match="unknown corruption 'masc': did you mean 'mask'"):
         MaskCollator(TOKENIZER, 0.15, corruption="masc")  # type: ignore[arg-type]
+
+
+def test_whole_words_are_hidden_whole() -> None:
+    sentence = TOKENIZER("one two, three four (five) six two one four")["input_ids"]
+    collator = MaskCollator(TOKENIZER, (0.3, 0.6), mask="whole-word", corruption="mask")
+    edges = [token.startswith("Ġ") or token in ",()" for token in TOKENIZER.convert_ids_to_tokens(sentence)]
+    for epoch in range(5):
+        collator.set_epoch(epoch)
+        hidden = collator([{"input_ids": sentence}])["labels"][0] != -100
+        assert hidden.any()
+        for at in range(2, len(sentence) - 1):
+            after_bracket = TOKENIZER.convert_ids_to_tokens(sentence[at - 1]).endswith("(")
+            if not edges[at] and not after_bracket:
+                assert hidden[at] == hidden[at - 1]
+
+
+@pytest.mark.parametrize("mask", ["whole-word", "span"])
+def test_every_kind_of_mask_takes_any_ratio(mask: Any) -> None:
+    made = MaskCollator(TOKENIZER, 0.4, mask=mask)(rows())
+    counts = (made["labels"] != -100).sum(1)
+    assert (counts == 10).all() if mask == "span" else ((counts > 0) & (counts <= 10)).all()
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "text", "starts"),
+    [
+        (["play", "##ing", "the", ",", "don", "'", "t"], [0, 1, 3, 2], [1, 0, 1, 1]),
+        (["▁play", "ing", "▁the", ",", "x"], [0, 1, 3, 2, 1], [1, 0, 1, 1, 0]),
+        (["Ġplay", "ing", "(", "Ċ", "##"], [0, 2, 1, 3, 1], [1, 1, 1, 1, 0]),
+        (["M", "K", "L"], [0, 1, 2], [1, 1, 1]),
+    ],
+)
+def test_words_are_told_by_the_spelling_of_tokens(vocabulary: list[str], text: list[int], starts: list[int]) -> None:
+    ids = torch.tensor([text])
+    found = word_starts(ids, torch.zeros_like(ids, dtype=torch.bool), word_edges(tuple(vocabulary)))
+    assert found[0].int().tolist() == starts

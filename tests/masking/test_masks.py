@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import column_mask, corrupt_tokens, element_mask, hidden_count, patch_mask, token_mask
+from r2mae.masking.masks import (
+    column_mask,
+    corrupt_tokens,
+    element_mask,
+    hidden_count,
+    patch_mask,
+    span_starts,
+    token_mask,
+)
 
 keys = st.builds(lambda seed, row: Key.root(seed).fold("mask").rows(row), st.integers(0, 2**60), st.integers(0, 10**6))
 ratios = st.floats(0, 1)
@@ -99,6 +107,42 @@ def test_special_tokens_are_never_hidden(special: Tensor, key: Key, ratio: float
                 assert int(row.sum()) == hidden_count(candidates, ratio)
         else:
             assert int(row.sum()) == candidates
+
+
+@given(specials(), keys, ratios, st.booleans(), st.data())
+def test_words_are_hidden_whole_and_spans_to_the_count(
+    special: Tensor, key: Key, ratio: float, cut: bool, data: st.DataObject
+) -> None:
+    flags = data.draw(st.lists(st.booleans(), min_size=special.numel(), max_size=special.numel()))
+    starts = torch.tensor(flags).view(special.shape)
+    mask = token_mask(special, ratio, key, starts=starts, cut=cut)
+    assert not (mask & special).any()
+    for row, closed, first in zip(mask, special, starts, strict=True):
+        candidates, hidden = int((~closed).sum()), int(row.sum())
+        units = first.long().cumsum(0)
+        parts = [row[(units == unit) & ~closed] for unit in units.unique()]
+        torn = sum(bool(part.any() and not part.all()) for part in parts)
+        if candidates < 2:
+            assert hidden == candidates
+            continue
+        count = hidden_count(candidates, ratio)
+        assert 1 <= hidden <= count
+        sizes = [len(part) for part in parts if len(part)]
+        if cut or min(sizes) > count:
+            assert hidden == count
+        if cut:
+            assert torn <= 1
+        elif min(sizes) <= count:
+            assert torn == 0 and count - hidden < max(sizes)
+    assert torch.equal(mask[1:], token_mask(special[1:], ratio, key.rows(key.row + 1), starts=starts[1:], cut=cut))
+
+
+def test_spans_have_their_mean_length() -> None:
+    starts = span_starts((200, 500), Key.root(0).fold("spans"))
+    assert float(starts.float().mean()) == pytest.approx(1 / 3.8, abs=0.005)
+    hidden = token_mask(torch.zeros(200, 500, dtype=torch.bool), 0.15, Key.root(1), starts=starts, cut=True)
+    runs = (hidden[:, 1:] & ~hidden[:, :-1]).sum() + hidden[:, 0].sum()
+    assert 3.8 < float(hidden.sum() / runs) < 5.2  # neighbouring spans join
 
 
 def test_wide_rows_use_wider_draws() -> None:

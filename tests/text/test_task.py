@@ -283,3 +283,25 @@ def test_however_the_ratio_varies_it_is_compiled_twice_at_most() -> None:
         found.backward()
     assert 1 <= counters["stats"]["unique_graphs"] <= 2
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("mask", ["whole-word", "span"])
+@pytest.mark.parametrize("scheme", ["fixed", "r2mae-per-sample", "dynamic", "cl"])
+def test_masks_of_words_and_spans_suit_every_scheme(mask: str, scheme: str) -> None:
+    from r2mae.text.batches import architecture
+    from r2mae.text.tokenizer import train_bpe
+
+    tokenizer = train_bpe(["the cat sat on the mat with another cat"] * 9, 290)
+    config = TextConfig.make(data="x.txt", mask=mask, scheme=scheme, sequence_length=20)
+    task = TokenTask.from_architecture(architecture(config, tokenizer))
+    made = config.scheme.make().bind(100, 10)
+    ids = torch.tensor(
+        [[0, *tokenizer.backend.encode("the cat sat on the mat with the other cat", add_special_tokens=False).ids, 2]]
+    )
+    batch = ids.repeat(6, 1)
+    hidden = task.corrupt(batch, made.ratio.draw(3, KEY, len(batch)), KEY).hidden
+    assert hidden.any(1).all() and not (hidden & ~task.ordinary(batch)).any()
+    starts = torch.tensor([tokenizer.backend.id_to_token(one).startswith("Ġ") for one in ids[0].tolist()])
+    if mask == "whole-word":
+        inside = ~starts[2:-1]
+        assert (hidden[:, 2:-1] == hidden[:, 1:-2])[:, inside].all()

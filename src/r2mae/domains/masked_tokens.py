@@ -5,6 +5,7 @@ in columns, equally many in each row.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -14,13 +15,62 @@ from torch import Tensor, nn
 
 from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
+from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, span_starts, token_mask
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import MaskedBatch, Task
 
 Corruption = Literal["80-10-10", "mask"]
 SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
 """Shares of the mask token, of random tokens, and of unchanged tokens."""
+Units = Literal["tokens", "whole-word", "span"]
+"""What is hidden: single tokens, all tokens of a word, or spans."""
+_MARKERS = (("##",), ("▁",), ("Ġ", "Ċ", "ĉ"))  # of WordPiece: a word goes on; of others: a word begins
+
+
+@lru_cache(maxsize=8)
+def word_edges(vocabulary: tuple[str, ...]) -> Bool[Tensor, "2 words"]:
+    """Return which tokens begin a word, and after which tokens one begins, by their spelling in the vocabulary.
+
+    The marker that most tokens begin with tells the kind of tokenizer: ``##`` of WordPiece, ``▁`` of SentencePiece or
+    ``Ġ`` of byte-level BPE. A sign such as a comma is a word. Without a marker every token is one.
+    """
+    counts = [sum(token.startswith(marker) for token in vocabulary) for marker in _MARKERS]
+    marker = _MARKERS[int(np.argmax(counts))]
+    ends = [(token[:1], token[-1:]) for token in vocabulary]
+    first, last = torch.tensor([[end.isascii() and not end.isalnum() for end in pair] for pair in ends]).T
+    marked = torch.tensor([token.startswith(marker) for token in vocabulary])
+    if not max(counts):
+        return torch.ones(2, len(vocabulary), dtype=torch.bool)
+    if marker == ("##",):
+        return torch.stack([~marked, torch.zeros_like(marked)])
+    return torch.stack([marked | first, last])
+
+
+def word_starts(
+    ids: Int64[Tensor, "batch length"], special: Bool[Tensor, "batch length"], edges: Bool[Tensor, "2 words"]
+) -> Bool[Tensor, "batch length"]:
+    """Return where the words of sequences begin, for :func:`r2mae.masking.token_mask`; `edges`: :func:`word_edges`."""
+    begins, after = edges.to(ids.device)[:, ids]
+    starts: Tensor = begins | special
+    starts[:, 1:] |= (after | special)[:, :-1]
+    return starts
+
+
+def hide_units(
+    ids: Int64[Tensor, "batch length"],
+    special: Bool[Tensor, "batch length"],
+    ratio: RatioLike,
+    key: Key,
+    units: Units,
+    edges: Bool[Tensor, "2 words"] | None = None,
+    *,
+    exact: bool = True,
+) -> Bool[Tensor, "batch length"]:
+    """Return the :func:`r2mae.masking.token_mask` of sequences by tokens, whole words (with their `edges`) or spans."""
+    starts = None if edges is None else word_starts(ids, special, edges)
+    if units == "span":
+        starts = span_starts((len(ids), ids.shape[1]), key.fold("spans"), device=ids.device)
+    return token_mask(special, ratio, key, exact=exact, starts=starts, cut=units == "span")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +118,22 @@ class MaskedTokenTask(Task[Any, Any]):
         The replacement of a hidden token: the mask token, a random one or itself, as in BERT; or always the mask token.
     exact : bool
         Hide the rounded count of each row's tokens, instead of each token independently.
+    units : {"tokens", "whole-word", "span"}
+        What is hidden: single tokens, whole words, or spans of random length.
     """
 
     width: int
     corruption: Corruption = "80-10-10"
     exact: bool = True
+    units: Units = "tokens"
 
     def __post_init__(self) -> None:
         if self.corruption not in SHARES:
             raise ValueError(f"corruption is one of {', '.join(SHARES)}, not {self.corruption!r}")
+
+    def edges(self) -> Bool[Tensor, "2 words"]:
+        """Return the :func:`word_edges` of the vocabulary, for whole words."""
+        raise NotImplementedError
 
     @property
     def with_fixed_counts(self) -> "MaskedTokenTask":
@@ -98,7 +155,8 @@ class MaskedTokenTask(Task[Any, Any]):
         Arguments are those of :func:`r2mae.masking.token_mask` and :func:`r2mae.masking.corrupt_tokens`: `vocabulary`
         has the tokens that may replace another, those below a number, or these.
         """
-        hidden = token_mask(~candidates, ratio, key, exact=self.exact)
+        edges = self.edges() if self.units == "whole-word" else None
+        hidden = hide_units(clean, ~candidates, ratio, key, self.units, edges, exact=self.exact)
         shares = SHARES[self.corruption]
         draw = key.fold("corruption")
         inputs = corrupt_tokens(clean, hidden, draw, mask_id=mask_id, vocabulary=vocabulary, shares=shares)

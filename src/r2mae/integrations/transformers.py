@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -15,11 +15,11 @@ from transformers import TrainerCallback
 from transformers.data.data_collator import pad_without_fast_tokenizer_warning
 from transformers.trainer_utils import has_length
 
-from r2mae.domains.masked_tokens import SHARES, Corruption
+from r2mae.domains.masked_tokens import SHARES, Corruption, Units, hide_units, word_edges
 from r2mae.errors import UserError, unknown
 from r2mae.integrations.ratios import RatioGiven, RatioSetter, ratio_and_seed
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import corrupt_tokens, token_mask
+from r2mae.masking.masks import corrupt_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerState
@@ -52,6 +52,8 @@ class MaskCollator:
         ``(0.15, 0.4)`` is R²MAE, as is ``MaskRatio("r2mae", low=0.15, high=0.4)``; 0.15 is the default of BERT.
     seed : int
         Seed of ratios and masks; a MaskRatio has its own.
+    mask : {"tokens", "whole-word", "span"}
+        What is hidden; words are told by the spelling of tokens in the vocabulary (``##``, ``▁``, ``Ġ``).
     corruption : {"80-10-10", "mask"}
         The replacement of a hidden token; see :class:`~r2mae.text.task.TokenTask`.
     pad_to_multiple_of : int, optional
@@ -69,6 +71,7 @@ class MaskCollator:
         ratio: RatioGiven,
         *,
         seed: int = 0,
+        mask: Units = "tokens",
         corruption: Corruption = "80-10-10",
         pad_to_multiple_of: int | None = None,
     ) -> None:
@@ -85,6 +88,8 @@ class MaskCollator:
             )
         if corruption not in SHARES:
             raise unknown("corruption", corruption, SHARES)
+        if mask not in get_args(Units):
+            raise unknown("mask", mask, get_args(Units))
         for kind in ("mask", "pad"):
             if getattr(tokenizer, f"{kind}_token_id") is None:
                 raise UserError(
@@ -94,6 +99,10 @@ class MaskCollator:
                 )
         self.tokenizer, self.seed = tokenizer, seed
         self.corruption: Corruption = corruption
+        self.mask: Units = mask
+        self._edges: Tensor | None = None
+        if mask == "whole-word":
+            self._edges = word_edges(tuple(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))))
         self.pad_to_multiple_of = pad_to_multiple_of
         self._special = torch.tensor(sorted({int(one) for one in tokenizer.all_special_ids}))
         self._ordinary = torch.from_numpy(np.setdiff1d(np.arange(len(tokenizer)), self._special.numpy()))
@@ -135,7 +144,7 @@ class MaskCollator:
             special |= batch["attention_mask"] == 0
         key = self._key(clean)
         ratio = self.ratio.draw(0, key.fold("ratio"), len(clean))
-        hidden = token_mask(special, ratio, key.fold("mask"), exact=True)
+        hidden = hide_units(clean, special, ratio, key.fold("mask"), self.mask, self._edges)
         batch["input_ids"] = corrupt_tokens(
             clean,
             hidden,

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from r2mae.masking.curriculum import FeatureWeights, UnitWeights
     from r2mae.masking.keys import Key, uniforms
     from r2mae.masking.mask_ratio import MaskRatio
-    from r2mae.masking.masks import column_mask, corrupt_tokens, element_mask, hidden_count, patch_mask, token_mask
+    from r2mae.masking.masks import (
+        column_mask,
+        corrupt_tokens,
+        element_mask,
+        hidden_count,
+        patch_mask,
+        span_starts,
+        token_mask,
+    )
     from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove
 
 __all__ = [
@@ -40,6 +48,7 @@ __all__ = [
     "register",
     "scheme_kind",
     "scheme_names",
+    "span_starts",
     "token_mask",
     "uniforms",
 ]

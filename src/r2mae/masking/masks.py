@@ -15,6 +15,7 @@ from r2mae.masking.keys import INCREMENT, MULTIPLIER_1, MULTIPLIER_2, Key, words
 RatioLike = float | Float[np.ndarray, " batch"]
 Device = torch.device | str | None
 
+_ROUNDS = 4  # in which further words are looked for that fit into a row's count
 _SIGNED = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 _ON_HOST = ("cpu", "mps")
 """Devices whose masks NumPy draws: it multiplies words faster than torch, and Apple's GPU lacks 64-bit kernels."""
@@ -106,9 +107,15 @@ def patch_mask(
 
 
 def token_mask(
-    special: Bool[Tensor, "batch length"], ratio: RatioLike, key: Key, *, exact: bool = True
+    special: Bool[Tensor, "batch length"],
+    ratio: RatioLike,
+    key: Key,
+    *,
+    exact: bool = True,
+    starts: Bool[Tensor, "batch length"] | None = None,
+    cut: bool = False,
 ) -> Bool[Tensor, "batch length"]:
-    """Hide tokens, but never special tokens or padding.
+    """Hide tokens, or whole words or spans of them, but never special tokens or padding.
 
     Parameters
     ----------
@@ -120,6 +127,11 @@ def token_mask(
         ``key.row`` is the row of the first sequence in the global batch.
     exact : bool
         Hide the rounded count of every row, or make independent Bernoulli draws.
+    starts : Bool tensor, shape (batch, length), optional
+        True where a word or span begins; it ends before the next one. Whole words are then hidden, in random order, if
+        they fit into the count. If no word of a row fits, single tokens are hidden.
+    cut : bool
+        With `starts`, hide the exact count: in every row one word or span may be hidden in part.
 
     Returns
     -------
@@ -140,8 +152,44 @@ def token_mask(
         top = (scores.long() - info.min) >> (info.bits - 32) & 0xFFFFFFFF
         counts = ((top < _threshold(ratio, 32, device)) & candidates).sum(1)
     counts = torch.where(lengths > 1, counts.clamp(min=1).minimum((lengths - 1).clamp(min=1)), lengths)
-    scores = torch.where(candidates, scores, torch.iinfo(scores.dtype).max)
-    return _up_to_rank(scores, counts) & candidates
+    single = torch.where(candidates, scores, torch.iinfo(scores.dtype).max)
+    hidden = _up_to_rank(single, counts) & candidates
+    if starts is None:
+        return hidden
+    units = starts.long().cumsum(1) - starts[:, :1].long()  # each has the score of one column
+    sizes = torch.zeros_like(units).scatter_add_(1, units, candidates.long())
+    order = torch.where(sizes > 0, scores, torch.iinfo(scores.dtype).max).argsort(dim=1, stable=True)
+    if cut:
+        column = torch.arange(width, device=device)
+        place = order.argsort(dim=1).gather(1, units) * width + column
+        return _up_to_rank(torch.where(candidates, place, width * width), counts) & candidates
+    sizes = sizes.gather(1, order)
+    taken, left = torch.zeros_like(candidates), counts[:, None]
+    for _ in range(_ROUNDS):
+        fits = ~taken & (sizes > 0) & (sizes <= left)
+        taken |= fits & ((sizes * fits).cumsum(1) <= left)
+        left = counts[:, None] - (sizes * taken).sum(1, keepdim=True)
+    whole = torch.zeros_like(taken).scatter_(1, order, taken).gather(1, units) & candidates
+    return torch.where(taken.any(1, keepdim=True), whole, hidden)
+
+
+def span_starts(
+    shape: tuple[int, int], key: Key, *, mean: float = 3.8, device: Device = None
+) -> Bool[Tensor, "batch length"]:
+    """Return where spans of random length begin, for :func:`token_mask`: the lengths are geometric.
+
+    Parameters
+    ----------
+    shape : (batch, length)
+    key : Key
+        ``key.row`` is the row of the first sequence in the global batch. Use another stream than for the mask.
+    mean : float
+        Mean length of a span; that of SpanBERT by default.
+    device : device, optional
+        Device of the result; by default the CPU.
+    """
+    values = _in_order(_random_bits(key, *shape, 16, device)).long() + (1 << 15)
+    return values < round((1 << 16) / mean)
 
 
 def corrupt_tokens(

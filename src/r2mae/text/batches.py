@@ -394,6 +394,7 @@ def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         **config.model.architecture(),
         "corruption": config.task.corruption,
         "exact": config.task.exact,
+        **({} if config.task.mask == "tokens" else {"units": config.task.mask}),
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }

@@ -114,6 +114,8 @@ class TextTaskConfig(TaskConfig):
 
     Parameters
     ----------
+    mask : {"tokens", "whole-word", "span"}
+        What is hidden: single tokens, whole words, or spans of 3.8 tokens on average. Counts are of tokens.
     corruption : {"80-10-10", "mask"}
         Replacement of hidden tokens: 80 % <mask>, 10 % a random token, 10 % unchanged; or all <mask>.
     exact : bool
@@ -121,6 +123,7 @@ class TextTaskConfig(TaskConfig):
         the ratio as its probability (false).
     """
 
+    mask: Literal["tokens", "whole-word", "span"] = "tokens"
     corruption: Literal["80-10-10", "mask"] = "80-10-10"
     exact: bool = True
 

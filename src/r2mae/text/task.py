@@ -5,7 +5,7 @@ A batch is an integer tensor (batch, length) of tokens, packed without padding.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from r2mae.domains.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state
+from r2mae.domains.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state, word_edges
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
 from r2mae.training.task import Output
@@ -124,12 +124,15 @@ class TokenTask(MaskedTokenTask):
         Tokens that are never hidden, and never replace another token.
     mask_id, pad_id : int
         Numbers of the mask and padding tokens.
+    tokenizer : str
+        Its tokenizer.json, for whole words.
     """
 
     vocab_size: int
     special_ids: tuple[int, ...]
     mask_id: int
     pad_id: int
+    tokenizer: str = field(default="", repr=False)
 
     @classmethod
     def from_architecture(cls, architecture: Mapping[str, Any]) -> "TokenTask":
@@ -142,7 +145,13 @@ class TokenTask(MaskedTokenTask):
             width=int(architecture["hidden_size"]),
             corruption=architecture["corruption"],
             exact=bool(architecture["exact"]),
+            units=architecture.get("units", "tokens"),
+            tokenizer=architecture["tokenizer"] if architecture.get("units") == "whole-word" else "",
         )
+
+    def edges(self) -> Bool[Tensor, "2 words"]:
+        """Return which tokens begin and end words."""
+        return _edges(self.tokenizer, self.vocab_size)
 
     def ordinary(self, ids: Tokens) -> Bool[Tensor, "batch length"]:
         """Return a mask of the tokens that are neither special nor padding."""
@@ -192,6 +201,14 @@ class TokenTask(MaskedTokenTask):
         places = corrupted.real.nonzero()[:, 0]  # synchronises the device, with curricula only
         found: Tensor = network(output.representation.index_select(0, places))
         return found.new_zeros(len(corrupted.real), found.shape[1]).index_copy(0, places, found)
+
+
+@lru_cache(maxsize=8)
+def _edges(tokenizer: str, vocab_size: int) -> Bool[Tensor, "2 words"]:
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(tokenizer)
+    return word_edges(tuple(backend.id_to_token(number) or "" for number in range(vocab_size)))
 
 
 @lru_cache(maxsize=8)
