@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cli.card import check_hub_name, model_card, push, write_card
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import loading
-from r2mae.domains.lookup import import_object
+from r2mae.domains.lookup import import_object, open_run
 from r2mae.errors import UserError, unknown
 from r2mae.fields import argument, option
 
@@ -26,12 +27,15 @@ class Options:
     to : str
         The layout.
     output : str
-        File or folder to write; it must not exist.
+        File or folder to write; it must not exist. It gets a model card: README.md in a folder, OUT.md next to a file.
+    push : str, optional
+        Upload the output to this repository of the Hugging Face Hub, as USER/NAME.
     """
 
     run: str = argument()
     to: str | None = option(None, metavar="LAYOUT")
     output: str | None = option(None, short="-o", metavar="OUT")
+    push: str | None = option(None, metavar="USER/NAME")
 
 
 def _offer(domain: "Domain") -> Offer:
@@ -58,10 +62,16 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
         raise UserError(f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: omit it")
     if options.output is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
+    if options.push is not None:
+        check_hub_name(options.push)
     with loading():
         write = import_object(domain.name, layout.write)
-    opened = write(path, Path(options.output), **taken(given, layout.options))
-    print(f"the model of {path} is in {options.output}: {opened}")
+    output = Path(options.output)
+    opened = write(path, output, **taken(given, layout.options))
+    card = write_card(model_card(path, domain, open_run(path)[1], output.stem, layout.name, opened), output)
+    print(f"the model of {path} is in {options.output}: {opened}; its card is {card}")
+    if options.push is not None:
+        print(f"pushed to {push(output, card, options.push)}")
     return 0
 
 
