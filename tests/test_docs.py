@@ -195,3 +195,34 @@ def test_tables_and_signatures_come_from_the_package(site: Path) -> None:
         # The domain object is no class, and masks are shown where they live.
         assert missing <= ({"DOMAIN", "element_mask", "patch_mask"} if room == "images" else set()), missing
         assert ":class:" not in text and ":func:" not in text
+
+
+def _documented() -> set[int]:
+    """The identities of the objects on the API pages: of a package those of its `__all__`, of a module all public."""
+    found: set[int] = set()
+    for target in re.findall(r"^::: ([\w.]+)", "\n".join(text for name, text in PAGES.items() if "api/" in name), re.M):
+        try:
+            module = importlib.import_module(target)
+        except ModuleNotFoundError:
+            home, _, name = target.rpartition(".")
+            found.add(id(getattr(importlib.import_module(home), name)))
+            continue
+        names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+        found |= {id(getattr(module, name)) for name in names}
+    return found
+
+
+def test_the_api_pages_have_what_guides_of_scripts_and_extensions_import() -> None:
+    documented, lacking = _documented(), []
+    for page in (
+        "own-loop.md",
+        "integrations.md",
+        "trainer.md",
+        *(name for name in PAGES if name.startswith("add-a-")),
+    ):
+        for home, names in re.findall(r"^from (r2mae[\w.]*) import ([\w, ]+)$", "\n".join(BLOCKS[page]), re.M):
+            for name in names.split(", "):
+                one = getattr(importlib.import_module(home), name)
+                if id(one) not in documented:
+                    lacking.append(f"{page}: {home}.{name}")
+    assert not lacking

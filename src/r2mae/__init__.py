@@ -7,16 +7,23 @@ called.
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
+    from r2mae.errors import UserError
     from r2mae.front import compare, load, pretrain
     from r2mae.masking.mask_ratio import MaskRatio
 
 __version__ = "0.1.0"
-__all__ = ["MaskRatio", "__version__", "compare", "load", "pretrain"]
+__all__ = ["MaskRatio", "UserError", "__version__", "compare", "load", "pretrain"]
 
-_HOMES = {"MaskRatio": "r2mae.masking.mask_ratio", "load": "r2mae.front", "pretrain": "r2mae.front"}
+_HOMES = {
+    "UserError": "r2mae.errors",
+    "MaskRatio": "r2mae.masking.mask_ratio",
+    "load": "r2mae.front",
+    "pretrain": "r2mae.front",
+}
 _PACKAGES = (
     "front",
     "cells",
+    "domains",
     "compare",
     "evaluation",
     "genome",

@@ -143,6 +143,22 @@ def test_save_and_load(adata: anndata.AnnData, model: MaskedAutoencoder, tmp_pat
     model.save(tmp_path / "m", overwrite=True)
 
 
+def test_names_of_scvi_tools_mean_the_same(adata: anndata.AnnData, model: MaskedAutoencoder, tmp_path: Path) -> None:
+    genes = ["gene3", "gene1"]
+    model.save(dir_path=tmp_path / "m")
+    loaded = MaskedAutoencoder.load(dir_path=tmp_path / "m", adata=adata)
+    for call in (loaded.impute, loaded.get_normalized_expression):
+        pd.testing.assert_frame_equal(call(gene_list=genes), call(genes=genes))
+        with pytest.raises(UserError, match="genes and gene_list are the same"):
+            call(genes=genes, gene_list=genes)
+    with pytest.raises(UserError, match="genes is missing"):
+        model.impute()
+    with pytest.raises(UserError, match="folder is missing"):
+        model.save()
+    with pytest.raises(UserError, match="a saved model has no cells"):
+        MaskedAutoencoder.load(tmp_path / "m")
+
+
 def test_damaged_models_are_told(adata: anndata.AnnData, model: MaskedAutoencoder, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no run folder"):
         MaskedAutoencoder.load(tmp_path / "nothing", adata)

@@ -222,6 +222,7 @@ class MaskedAutoencoder:
         adata: "AnnData | None" = None,
         *,
         genes: str | Iterable[str] | None = None,
+        gene_list: str | Iterable[str] | None = None,
         library_size: float | str = 1.0,
         mask_ratio: float = 0.0,
         transform_batch: str | None = None,
@@ -236,8 +237,8 @@ class MaskedAutoencoder:
         ----------
         adata, batch_size
             As in :meth:`get_latent_representation`.
-        genes : str or iterable of str, optional
-            Return only these genes.
+        genes, gene_list : str or iterable of str, optional
+            Return only these genes. Both names mean the same; the second is that of scvi-tools.
         library_size : float or "observed"
             Multiply by a number, or by the total count of each cell.
         mask_ratio : float
@@ -257,7 +258,8 @@ class MaskedAutoencoder:
         if not 0 <= mask_ratio < 1:
             raise UserError(f"mask_ratio must be 0 or more and below 1, not {mask_ratio}")
         table = self._mapped_table(adata, transform_batch)
-        names = table.genes if genes is None else _names_of(genes)
+        chosen = _one_of("genes", genes, "gene_list", gene_list)
+        names = table.genes if chosen is None else _names_of(chosen)
         masks = []
         if mask_ratio:
             found = np.setdiff1d(np.arange(len(table.genes)), table.missing)
@@ -269,9 +271,10 @@ class MaskedAutoencoder:
     @standard_session()
     def impute(
         self,
-        genes: str | Iterable[str],
+        genes: str | Iterable[str] | None = None,
         adata: "AnnData | None" = None,
         *,
+        gene_list: str | Iterable[str] | None = None,
         transform_batch: str | None = None,
         batch_size: int = 2048,
     ) -> pd.DataFrame:
@@ -279,8 +282,8 @@ class MaskedAutoencoder:
 
         Parameters
         ----------
-        genes : str or iterable of str
-            Names of genes that the model has.
+        genes, gene_list : str or iterable of str
+            Names of genes that the model has. Both names mean the same.
         adata, transform_batch, batch_size
             As in :meth:`get_normalized_expression`.
 
@@ -290,7 +293,8 @@ class MaskedAutoencoder:
             Cells by these genes, scaled to each cell's observed library size. Its ``attrs["hidden"]`` is the share of
             the model's genes that were hidden.
         """
-        table, names = self._mapped_table(adata, transform_batch), _names_of(genes)
+        names = _names_of(_one_of("genes", genes, "gene_list", gene_list, needed=True))
+        table = self._mapped_table(adata, transform_batch)
         return self._expected(table, names, "observed", transform_batch, batch_size, [_columns_of(names, table)])
 
     def _expected(
@@ -327,8 +331,17 @@ class MaskedAutoencoder:
         frame.attrs["hidden"] = len(hidden[0]) / len(table.genes)
         return frame
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(
+        self, folder: str | Path | None = None, *, dir_path: str | Path | None = None, overwrite: bool = False
+    ) -> None:
         """Write the model as a run folder: :meth:`load` reads it, and the command line, such as ``r2mae embed``.
+
+        Parameters
+        ----------
+        folder, dir_path : path
+            The folder. Both names mean the same; the second is that of scvi-tools.
+        overwrite : bool
+            Replace a saved model.
 
         Raises
         ------
@@ -337,18 +350,25 @@ class MaskedAutoencoder:
         OSError
             If the disk is full or the folder is read-only; an earlier saved model remains intact.
         """
-        save_trained(Path(folder), replace(self._require_trained(), config=self._config), overwrite=overwrite)
+        path = Path(_one_of("folder", folder, "dir_path", dir_path, needed=True))
+        save_trained(path, replace(self._require_trained(), config=self._config), overwrite=overwrite)
 
     @classmethod
     def load(
-        cls, folder: str | Path, adata: "AnnData", *, layer: str | None = None, device: str = "cpu"
+        cls,
+        folder: str | Path | None = None,
+        adata: "AnnData | None" = None,
+        *,
+        dir_path: str | Path | None = None,
+        layer: str | None = None,
+        device: str = "cpu",
     ) -> "MaskedAutoencoder":
         """Load a saved model or a finished run folder, to be used on `adata`.
 
         Parameters
         ----------
-        folder : path
-            Written by :meth:`save`, ``train(run=...)`` or ``r2mae pretrain cells``.
+        folder, dir_path : path
+            Both names mean the same. Written by :meth:`save`, ``train(run=...)`` or ``r2mae pretrain cells``.
         adata : AnnData
             The training cells or others; genes are mapped onto the model's by name.
         layer : str, optional
@@ -361,7 +381,10 @@ class MaskedAutoencoder:
         UserError
             If the folder is damaged or was written by a newer version, or the genes do not fit.
         """
-        trained = load_trained(Path(folder), DOMAIN, device=device)
+        path = Path(_one_of("folder", folder, "dir_path", dir_path, needed=True))
+        if adata is None:
+            raise UserError("a saved model has no cells: load(folder, adata)")
+        trained = load_trained(path, DOMAIN, device=device)
         self = cls._of_reference(trained, adata, layer, None)
         self._trained = trained
         return self
@@ -447,6 +470,15 @@ class MaskedAutoencoder:
 
 def _make_config(fields: Mapping[str, Any]) -> CellsConfig:
     return CellsConfig.from_dict({"data": IN_MEMORY, **fields}, source="MaskedAutoencoder")
+
+
+def _one_of(name: str, value: Any, other: str, its: Any, *, needed: bool = False) -> Any:
+    """Return the value of an argument that has two names."""
+    if value is not None and its is not None:
+        raise UserError(f"{name} and {other} are the same: give one of them")
+    if needed and value is its is None:
+        raise UserError(f"{name} is missing: give {name}=")
+    return value if its is None else its
 
 
 def _names_of(names: str | Iterable[str]) -> tuple[str, ...]:

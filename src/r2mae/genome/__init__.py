@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from r2mae.genome.config import GenomeConfig
     from r2mae.genome.domain import DOMAIN
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
+    from r2mae.genome.score import score_variants
     from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.store.build import build_store
     from r2mae.genome.store.tracks import add_track
@@ -23,6 +24,7 @@ __all__ = [
     "build_store",
     "export_zarr",
     "load_data",
+    "score_variants",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, __all__)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from r2mae.text.config import TextConfig
     from r2mae.text.documents import read_documents
     from r2mae.text.domain import DOMAIN
+    from r2mae.text.evaluate import embed_documents
     from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "TextTokenizer",
     "TokenBatches",
     "TokenStore",
+    "embed_documents",
     "load_data",
     "load_tokenizer",
     "open_store",
