@@ -6,9 +6,7 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae_paper.claims import CLAIMS
-from r2mae_paper.claims.page import TABLES
-
-(BEGIN, END), _ = TABLES
+from r2mae_paper.claims.page import BEGIN, END
 
 
 @pytest.fixture

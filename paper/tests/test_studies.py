@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from r2mae.errors import UserError
-from r2mae_paper.studies import ENTRIES, PAPER, SCALES, Entry, entry_of
+from r2mae_paper.studies import ENTRIES, PAPER, SCALES, entry_of
 from r2mae_paper.study import get_study
 
 
@@ -105,16 +105,3 @@ def test_listing_imports_no_study() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = done.stdout.split()
     assert not {"torch", "scipy", "pandas", "numpy", "matplotlib", "r2mae_paper.simulated"} & set(found)
-
-
-def row_of(name: str, entry: Entry) -> str:
-    """Return a line of the page's table."""
-    costs = [entry.cost.get(scale, "none") for scale in ("smoke", "small", "full")]
-    return f"| {' | '.join([f'`{name}`', entry.title, entry.data, *costs])} |"
-
-
-def test_the_page_has_the_list() -> None:
-    """If it does not: the lines of the table are those of `row_of`, which the failure shows."""
-    page = (Path(__file__).parents[1] / "claims.md").read_text(encoding="utf-8")
-    listed = page.split("## All studies")[1].splitlines()
-    assert [line for line in listed if line.startswith("| `")] == [row_of(*item) for item in ENTRIES.items()]

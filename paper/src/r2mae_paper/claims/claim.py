@@ -12,18 +12,16 @@ Word: TypeAlias = Literal[
 ]  # fmt: skip
 
 MEANING: dict[Word, str] = {
-    "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a "
-    "number, our 95 % interval contains it. Where it gives none, the interval excludes zero on the side that the "
-    "sentence names. A number without an interval is within the limit that the reason states.",
-    "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the "
-    "paper's, or data or scale are not, or a part of what is claimed is missing.",
-    "undecided": "The interval contains zero, or is too wide. More seeds would tell: the reason says how many.",
-    "undecidable at this scale": "No number of seeds that is affordable here would tell; the reason says why.",
+    "reproduced": "The results show the sentence with the paper's data and sizes. Our 95 % interval contains the "
+    "paper's number; where the paper gives none, the interval excludes zero on the side that the sentence names.",
+    "direction only": "The interval excludes zero on the side that the sentence names. The size differs from the "
+    "paper's, or data or scale do, or a part of the claim is missing.",
+    "undecided": "The interval contains zero, or is too wide. The last column says how many seeds would tell.",
+    "undecidable at this scale": "No number of seeds that is affordable here would tell.",
     "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the "
-    "paper's data and sizes, it excludes the paper's number; or a number without an interval is beyond the limit. "
-    "With other data or sizes the sentence does not carry over to ours; of the paper's numbers that says nothing.",
-    "not testable here": "No run of this project can decide it; the reason says why.",
-    "not run": "What decides it has no usable results in the folders that were read.",
+    "paper's data and sizes, it excludes the paper's number. With other data the verdict is about ours only.",
+    "not testable here": "No run of this project can decide it; the last column says why.",
+    "not run": "The folders that were read have no usable results.",
 }
 """What each verdict means, in the order of tables."""
 

@@ -1,11 +1,10 @@
-"""The tables that are made of verdicts: all claims, and the seeds that those need which are open.
+"""The table of all claims with their verdicts.
 
-``r2mae reproduce --claims [FOLDER…]`` prints them, or writes them into a page.
+``r2mae reproduce --claims [FOLDER…]`` prints it with all reasons, or writes it into a page.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -18,10 +17,11 @@ from r2mae.terminal import Terminal
 from r2mae_paper.claims import Results, judge
 from r2mae_paper.claims.claim import MEANING, Verdict
 
-COLUMNS = ("where", "the paper says", "number", "paper", "ours (95 % interval)", "verdict", "why")
+COLUMNS = ("where", "the paper says", "number", "paper", "ours (95 % interval)", "verdict", "seeds that decide, or why")
 """Headings of the table of claims."""
 
-_SEEDS = ("claim", "seeds that would decide it", "seeds that 24 hours of two cores train", "verdict")
+BEGIN, END = "<!-- claims: made by `r2mae reproduce --claims`, do not edit -->", "<!-- end of claims -->"
+"""Marks in a page between which the table is written."""
 
 
 def counts_of(verdicts: Sequence[Verdict]) -> str:
@@ -31,9 +31,10 @@ def counts_of(verdicts: Sequence[Verdict]) -> str:
 
 
 def row_of(verdict: Verdict) -> tuple[str, ...]:
-    """Return a row of the table of claims."""
+    """Return a row of the table of claims. It has the reason where there is no number of ours."""
     claim, word = verdict.claim, f"**{verdict.verdict}**"
-    return claim.place, claim.sentence, claim.number, verdict.paper, verdict.ours, word, verdict.reason
+    last = verdict.seeds if verdict.ours else verdict.reason
+    return claim.place, claim.sentence, claim.number, verdict.paper, verdict.ours, word, last
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> str:
@@ -45,37 +46,16 @@ def claims_table(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def seeds_table(verdicts: Sequence[Verdict]) -> str:
-    """Return a table of the seeds that would decide what is open."""
-    lines = [_line(_SEEDS), _line(["---"] * len(_SEEDS))]
-    for one in verdicts:
-        if any(not math.isnan(each.seeds) for each in one.found):
-            affordable = dict.fromkeys(str(case.affordable) for case in one.claim.cases if case.affordable)
-            lines.append(_line((one.claim.sentence, one.seeds, "; ".join(affordable), f"**{one.verdict}**")))
-    return "\n".join(lines)
-
-
-TABLES: Mapping[tuple[str, str], Callable[[Sequence[Verdict]], str]] = {
-    ("<!-- claims: made by `r2mae reproduce --claims`, do not edit -->", "<!-- end of claims -->"): claims_table,
-    ("<!-- seeds: made by `r2mae reproduce --claims`, do not edit -->", "<!-- end of seeds -->"): seeds_table,
-}
-"""Tables by the marks in a page between which they are written."""
-
-
 def write_into(page: Path, verdicts: Sequence[Verdict]) -> None:
-    """Write the tables into a page that it has marks for, in place of what is between them."""
+    """Write the table into a page that has marks for it, in place of what is between them."""
     try:
         text = page.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         text = ""
-    asked = {marks: table for marks, table in TABLES.items() if any(mark in text for mark in marks)}
-    for begin, end in asked or TABLES:
-        if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
-            raise UserError(f"{page} has no place for the table: it needs the line {begin}, and below it {end}")
-    for (begin, end), table in asked.items():
-        text = f"{text[: text.index(begin)]}{begin}\n\n{table(verdicts)}\n\n{text[text.index(end) :]}"
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
+        raise UserError(f"{page} has no place for the table: it needs the line {BEGIN}, and below it {END}")
     with atomic_write(page) as opened:
-        opened.write(text)
+        opened.write(f"{text[: text.index(BEGIN)]}{BEGIN}\n\n{claims_table(verdicts)}\n\n{text[text.index(END) :]}")
 
 
 def _line(cells: Sequence[str]) -> str:
