@@ -464,6 +464,18 @@ def test_data(run: Run) -> None:
     assert "is part of scikit-learn" in run("data path digits")[1]
 
 
+def test_an_unknown_backend_of_figures_does_not_matter() -> None:
+    code = "from r2mae.cli.main import main; main(['--version']); import matplotlib, r2mae.compare.figures"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MPLBACKEND": "x"})
+
+
+def test_a_machine_without_a_compiler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "/nowhere/g++"))
+    code, _, err = run("pretrain images digits --compile --device cpu --out a")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert err.startswith("r2mae: torch.compile does not work here") and "omit --compile" in err
+
+
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "r2mae", "frobnicate"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

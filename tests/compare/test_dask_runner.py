@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,6 +149,21 @@ def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pyte
     words = ["compare", "images", "digits", "--schemes", "r2mae", "--seeds", "1", "--steps", "2", "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "d"), "--cluster", "tcp://127.0.0.1:9"]) == 2
     assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_a_server_that_is_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask waits for ever for what a server of another protocol does not say."""
+    monkeypatch.setattr(dask_runner, "_CONNECT", 0.2)
+    monkeypatch.setattr(dask_runner, "_GRACE", 0.2)
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = f"tcp://127.0.0.1:{server.server_port}"
+        with (
+            pytest.raises(UserError, match=f"no scheduler answers at {where} .*: start one"),
+            connected(ClusterOptions(where), print),
+        ):
+            pass
+        server.shutdown()
 
 
 def test_two_sweeps_in_one_folder(tmp_path: Path) -> None:
