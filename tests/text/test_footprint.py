@@ -52,6 +52,11 @@ def test_the_remedy_fits(corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
     DOMAIN.check(large.replace(accumulate=int(re.findall(r"--accumulate (\d+)", str(refused.value))[0])))
     with pytest.raises(UserError, match="smaller --preset"):
         DOMAIN.check(large.replace(batch_size=1, hidden_size=2**20))
+    for size in (10**9, 2**31 - 1):  # a prime number
+        with pytest.raises(UserError, match="give a smaller --batch-size"):
+            DOMAIN.check(large.replace(batch_size=size))
+    with pytest.raises(UserError, match="smaller --vocab-size"):
+        DOMAIN.check(TextConfig.make(data=corpus, vocab_size=10**9, device="cpu"))
     for free in (None, 10**15):
         monkeypatch.setattr(cores, "available_memory", lambda free=free: free)
         DOMAIN.check(large)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
 
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
+_MOST_PARTS = 4096  # of a batch, that are advised
 
 
 def get_domain(name: str) -> "Domain":
@@ -203,9 +204,15 @@ def check_transformer_step(
     # scores, their softmax, and both before and after dropout. The logits are there as such and as their softmax.
     layer = 15 * width + 2 * inner + (4 * model.heads * config[length] if model.dropout else 0)
     position = (model.layers - 1 + ratio) * layer + 4 * width + 2 * ratio * words
-    needed, free = int(4 * (size // parts) * config[length] * position), cores.available_memory()
-    fits = next((n for n in range(2, size + 1) if size % n == 0 and needed * parts < n * (free or 0) / 2), None)
-    hint = f"give a smaller --preset, such as mini or tiny, or a smaller --{length.replace('_', '-')}"
+    row, free = int(4 * config[length] * position), cores.available_memory() or 0
+    needed = row * (size // parts)
+    counts = range(2, min(size, _MOST_PARTS) + 1)
+    fits = next((n for n in counts if size % n == 0 and row * (size // n) < free / 2), None)
     if fits is not None:
         hint = f"give --accumulate {fits} ({size // fits} at a time, the same optimiser step)"
+    elif row < free / 2:
+        hint = "give a smaller --batch-size"
+    else:
+        other = "vocab-size" if 4 * ratio * words > position else length.replace("_", "-")
+        hint = f"give a smaller --preset, such as mini or tiny, or a smaller --{other}"
     cores.refuse_beyond_memory(needed, f"{size // parts:,} {rows} at a time need", hint)
