@@ -1,6 +1,6 @@
 """Models that no memory holds are refused before anything is made or written."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,15 @@ def test_the_bytes_of_a_model() -> None:
 def test_a_model_that_does_not_fit(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"free: make it smaller|no model of these sizes can be made"):
         check_fits_memory(ImagesConfig.make(data="digits", device="cpu"), DOMAIN, data(**sizes))
+
+
+@pytest.mark.parametrize("model", ["mlp", "unet", "vit-mae"])
+def test_every_model_is_measured_without_its_memory(model: str) -> None:
+    """A width that makes hundreds of gigabytes, even of a table that NumPy computes, takes no time."""
+    config = ImagesConfig.make(data="digits", model=model)
+    wide = {name: 12 * 2**24 for name in asdict(config.model) if name in {"hidden", "width", "decoder_width"}}
+    made = {**ARCHITECTURE, **asdict(config.model), "patch": 4, "channels": 2**14, **wide, "model": model}
+    assert model_bytes(DOMAIN, made)[0] > 10**10
 
 
 def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:

@@ -206,6 +206,8 @@ def positions(width: int, grid: tuple[int, int]) -> Float[Tensor, "1 tokens widt
     2π·10000^(4i/width). `grid` are the patches down and across.
     """
     down, across = grid
+    if torch.get_default_device().type == "meta":  # the memory of a model is estimated
+        return torch.empty(1, 1 + down * across, width)
     rates = 1 / 10000 ** (np.arange(width // 4) / (width / 4))
     rows, columns = np.divmod(np.arange(down * across), across)
     parts = [wave(place[:, None] * rates) for place in (columns, rows) for wave in (np.sin, np.cos)]
