@@ -209,9 +209,9 @@ def test_trainer_after_an_error_has_its_ratio_back_on_request(tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of Lightning's own code
-def test_lightning_sets_one_ratio_for_each_optimiser_step() -> None:
+def test_lightning_sets_one_ratio_for_each_optimiser_step(tmp_path: Path) -> None:
     pytest.importorskip("lightning")
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import Callback, LightningModule, Trainer
 
     from r2mae.integrations.lightning import MaskRatioCallback
 
@@ -243,3 +243,17 @@ def test_lightning_sets_one_ratio_for_each_optimiser_step() -> None:
     step.begin(module, 4)
     assert module.seen == [(number, step.set(number)) for number in range(4) for _ in range(2)]
     assert set(module.checked) == {0.75}
+
+    class Saved(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            trainer.save_checkpoint(tmp_path / f"{trainer.current_epoch}.ckpt")
+
+    def seen(ckpt_path: str | None = None) -> list[tuple[int, float]]:
+        module, callbacks = Module(), [MaskRatioCallback(LinearDecay(high=0.9, low=0.1)), Saved()]
+        trainer = Trainer(max_epochs=2, accelerator="cpu", callbacks=callbacks, enable_model_summary=False, **quiet)
+        trainer.fit(module, loader, loader, ckpt_path=ckpt_path)
+        return module.seen
+
+    whole = seen()
+    assert seen(str(tmp_path / "0.ckpt")) == whole[8:]
+    assert whole[-1] == (15, pytest.approx(0.1))

@@ -209,3 +209,8 @@ def test_whole_numbers_of_any_type_and_tables_whose_columns_have_no_names() -> N
 def test_a_table_without_numbers_is_refused(imputer: Any) -> None:
     with pytest.raises(UserError, match="no observed entry"):
         clone(imputer).fit(np.full((5, 2), np.nan))
+
+
+def test_networks_beyond_the_memory_are_refused() -> None:
+    with pytest.raises(UserError, match=r"hidden=1,000,000,000 needs about .* give less"):
+        MaskedAutoencoderImputer(hidden=10**9).fit(table(0.3)[1])

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from r2mae.cores import refuse_beyond_memory
 from r2mae.environment import standard_session
 from r2mae.errors import UserError, listed
 from r2mae.evaluation.gaussian import GaussianConditionalMean
@@ -322,13 +323,14 @@ class MaskedAutoencoderImputer(GaussianImputer):
 
     def _train(self, found: "_CrossFitted", key: Key) -> tuple["_Networks", Float[Tensor, "scales rows"]]:
         """Return the networks, and each row's error in networks that were not trained on it, for each scale."""
-        n, d = found.z.shape
+        (n, d), hidden, count = found.z.shape, int(self.hidden), _REPEATS * _FOLDS
+        refuse_beyond_memory(20 * count * hidden * (hidden + 3 * d), f"hidden={hidden:,} needs", "give less")
         batch = min(max(n // 4, 8), 64)
         division = np.stack([permutation(key.fold("division", one), n) % _FOLDS for one in range(_REPEATS)])
         checks = _Checks.of(found, division, self._device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.fold("weights").seed())
-            networks = _Networks(_REPEATS * _FOLDS, d, int(self.hidden)).to(self._device)
+            networks = _Networks(count, d, hidden).to(self._device)
         optimizer = torch.optim.AdamW(networks.parameters(), self.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
         last, pool = int(self.max_epochs) * -(-n // batch), iter(())
         best, per_row, weights = float("inf"), checks.errors(networks), networks.state_dict()
