@@ -77,7 +77,7 @@ def test_the_table_stands_where_a_run_fails(tmp_path: Path, capsys: pytest.Captu
     assert main([*words.split(), "--baselines", "none", "--seeds", "0", "1"]) == 2
     out, err = capsys.readouterr()
     assert len(pd.read_csv(tmp_path / "results.csv")) == 1
-    assert "r2mae has the best mean" in out or "linear probe" in out
+    assert "linear probe" in out
     assert "all its features are zero" not in out
     assert err.splitlines()[-1].startswith("r2mae: r2mae, seed 1: ")
     assert err.splitlines()[-1].endswith("; the other runs are kept")

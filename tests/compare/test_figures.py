@@ -10,8 +10,6 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
@@ -24,11 +22,10 @@ from r2mae.compare.figures import (
     inline_svg,
     lines_with_bands,
     loss_panels,
+    paired_differences,
     ratio_panels,
     save_figures,
     scheme_colours,
-    score_against_ratio,
-    score_by_scheme,
 )
 from r2mae.compare.style import figure_bytes, svg
 from r2mae.evaluation.examples import Examples
@@ -70,63 +67,40 @@ def test_colours_do_not_depend_on_the_company(make_comparison: Make) -> None:
     assert shades == sorted(shades, reverse=True)
 
 
-def test_score_by_scheme_shows_means_intervals_seeds_and_best_fixed(comparison: Comparison) -> None:
+def test_the_forest_plot_has_the_paired_differences_and_its_zero_line(comparison: Comparison) -> None:
+    asked = tuple(replace(one, question=word) for one, word in zip(comparison.metrics, ("a", "b", "", ""), strict=True))
+    far = comparison.table[comparison.table["label"] == "mdlm"].assign(label="untrained", scheme="baseline")
+    far["probe_accuracy"] -= 0.9
+    table = pd.concat([comparison.table, far.assign(ratio=np.nan)], ignore_index=True)
+    comparison = replace(comparison, metrics=asked, table=table)
     found = analyse(comparison)
-    figure = score_by_scheme(comparison, found, comparison.metrics[0])
+    figure = paired_differences(comparison, found)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["A", "B"]
     axes = figure.axes[0]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == comparison.labels
-    assert axes.yaxis_inverted()
-    means = [line.get_xdata()[0] for line in lines(figure, marker="D")]
-    np.testing.assert_allclose(means, [found.interval(label, "probe_accuracy")["mean"] for label in comparison.labels])
-    bars = [c for c in axes.collections if isinstance(c, LineCollection)]
-    row = found.interval("mdlm", "probe_accuracy")
-    ends = bars[comparison.labels.index("mdlm")].get_segments()[0][:, 0]
-    np.testing.assert_allclose(sorted(ends), [row["low"], row["high"]])
-    dots = lines(figure, marker="o")
-    assert sum(len(dot.get_xdata()) for dot in dots) == len(comparison.table)
-    (dashed,) = lines(figure, linestyle="--")
-    np.testing.assert_allclose(dashed.get_xdata()[0], np.mean([*found.best_fixed["probe_accuracy"].scores.values()]))
-    assert axes.get_xlabel() == "linear probe accuracy (higher is better)"
-    assert f"{row['mean']:.4f}" in [text.get_text() for text in axes.texts]
+    assert axes.yaxis_inverted() and axes.get_xlabel() == "linear probe accuracy, minus best fixed (better: right)"
+    rows = {label: found.difference(label, "probe_accuracy") for label in comparison.labels}
+    points = {round(line.get_ydata()[0]): line for line in lines(figure, marker="D")}
+    assert len(points) == len(comparison.labels) - 1, "a baseline far away is an arrow at the edge"
+    (arrow,) = lines(figure, marker="<")
+    assert arrow.get_xdata()[0] == axes.get_xlim()[0] > -0.1
+    for place, label in enumerate(comparison.labels[:-1]):
+        row = rows[label]
+        assert row is not None and points[place].get_xdata()[0] == pytest.approx(row["mean"])
+        decided = row["verdict"] == "same" or found.decided(label, "probe_accuracy") != "undecided"
+        assert (points[place].get_markerfacecolor() != "white") == decided
+        bars = [line for line in lines(figure, linestyle="-") if [*line.get_ydata()] == [place, place]]
+        assert (
+            [*bars[0].get_xdata()] == pytest.approx([row["low"], row["high"]]) if row["verdict"] != "same" else not bars
+        )
+    assert any([*line.get_xdata()] == [0, 0] for line in lines(figure, color="#333333"))
 
 
-def test_score_by_scheme_of_another_metric(comparison: Comparison) -> None:
-    metric = comparison.metrics[1]
-    assert score_by_scheme(comparison, analyse(comparison), metric).axes[0].get_xlabel().endswith("(lower is better)")
-
-
-def test_without_interval_or_fixed_ratios_neither_is_drawn(make_comparison: Make) -> None:
-    comparison = make_comparison(seeds=1, ratios=())
-    figure = score_by_scheme(comparison, analyse(comparison), comparison.metrics[0])
-    assert len(figure.axes[0].collections) == 0
-    assert not lines(figure, linestyle="--")
-    assert not lines(figure, marker="o")  # a lone seed is its own mean
-    assert len(lines(figure, marker="D")) == len(comparison.labels)
-
-
-def test_score_against_ratio_has_the_curve_and_the_ranges(make_comparison: Make) -> None:
-    ratios = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    comparison = make_comparison(ratios=ratios)
-    found = analyse(comparison)
-    figure = score_against_ratio(comparison, found, comparison.metrics[0])
-    curve = next(line for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 9)
-    np.testing.assert_allclose(curve.get_xdata(), ratios)
-    expected = [found.interval(f"fixed {p:.2f}", "probe_accuracy")["mean"] for p in ratios]
-    np.testing.assert_allclose(curve.get_ydata(), expected)
-    bars = {to_hex(line.get_color()): line for line in lines(figure, linewidth=3)}
-    assert set(bars) == {COLOURS[name] for name in ("dynamic", "mdlm", "r2mae", "r2mae-cl")}  # cl has a single ratio
-    np.testing.assert_allclose(bars[COLOURS["mdlm"]].get_xdata(), [0, 1])
-    np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_xdata(), [0.5, 0.9])
-    np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_ydata(), found.interval("r2mae", "probe_accuracy")["mean"])
-    assert legend(figure) == ["fixed ratio", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl"]
-    # Diamonds are those of single ratios, at their ratio: fixed ones, and cl.
-    np.testing.assert_allclose([line.get_xdata()[0] for line in lines(figure, marker="D")], [*ratios, 0.7])
-    bands = {
-        to_hex(band.get_facecolor()[0]): band for band in figure.axes[0].collections if isinstance(band, PolyCollection)
-    }
-    assert set(bands) == set(bars)
-    box, own = bands[COLOURS["r2mae"]].get_paths()[0].get_extents(), found.interval("r2mae", "probe_accuracy")
-    np.testing.assert_allclose([box.x0, box.x1, box.y0, box.y1], [0.5, 0.9, own["low"], own["high"]])
+def test_without_intervals_or_a_reference_neither_is_drawn(make_comparison: Make) -> None:
+    one, bare = make_comparison(seeds=1), make_comparison(ratios=())
+    figure = paired_differences(one, analyse(one))
+    assert not lines(figure, linewidth=2.0) and len(lines(figure, marker="D")) == len(one.labels)
+    assert "differences" not in [named.name for named in comparison_figures(bare, analyse(bare))]
 
 
 def test_loss_curves_average_over_seeds(comparison: Comparison) -> None:
@@ -181,44 +155,33 @@ def test_large_images_are_drawn_small(comparison: Comparison) -> None:
 
 def test_a_long_path_keeps_its_end(comparison: Comparison) -> None:
     comparison = replace(comparison, title="/somewhere/" + "deep/" * 20 + "faces.npz")
-    title = score_by_scheme(comparison, analyse(comparison), comparison.metrics[0]).axes[0].get_title(loc="left")
+    title = named(comparison, "reconstructions").axes[0].get_title(loc="left")
     assert len(title) == 40
     assert title.endswith("deep/faces.npz")
 
 
-def test_captions_keep_capitals(comparison: Comparison) -> None:
-    first = replace(comparison.metrics[0], label="k-NN accuracy")
-    second = replace(comparison.metrics[1], label="error by AUROC")
-    one = replace(comparison, metrics=(first, second, *comparison.metrics[2:]))
-    captions = [named.caption for named in comparison_figures(one, analyse(one)) if "against" in named.name]
-    assert captions[0].startswith("k-NN accuracy of fixed ratios")
-    assert captions[1].startswith("Error by AUROC of fixed ratios")
-
-
 def test_figures_are_skipped_without_data(comparison: Comparison) -> None:
     names = [named.name for named in comparison_figures(comparison, analyse(comparison))]
-    assert names[0] == "score_by_scheme"
-    assert names.index("score_by_scheme_effective_rank") < names.index("score_against_ratio")
-    assert names[-2:] == ["loss_curves", "reconstructions"]
+    assert names == ["reconstructions", "differences", "loss_curves"]
     bare = replace(comparison, reconstructions={}, curves=comparison.curves.iloc[:0])
     left = [named.name for named in comparison_figures(bare, analyse(bare))]
-    assert left == names[:-2]
+    assert left == ["differences"]
 
 
 def test_saved_files_are_complete_and_the_same_every_time(make_comparison: Make, tmp_path: Path) -> None:
     comparison = make_comparison(schemes=("r2mae",))
     comparison = replace(comparison, metrics=comparison.metrics[:1])
     written = save_figures(comparison_figures(comparison, analyse(comparison)), tmp_path / "a")
-    names = ("score_by_scheme", "score_against_ratio", "loss_curves", "reconstructions")
+    names = ("reconstructions", "differences", "loss_curves")
     assert [path.name for path in written] == [f"{name}.{suffix}" for name in names for suffix in ("png", "svg")]
     assert sorted((tmp_path / "a").iterdir()) == sorted(written)  # no temporary file is left
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):  # a user's own taste
         again = save_figures(comparison_figures(comparison, analyse(comparison)), tmp_path / "b")
     for one, two in zip(written, again, strict=True):
         assert one.read_bytes() == two.read_bytes()
-    with Image.open(written[0]) as image:
+    with Image.open(written[2]) as image:
         assert image.size[0] == 1024
-    text = written[1].read_text()
+    text = written[3].read_text()
     assert ">fixed 0.70</text>" in text  # text stays text
 
 
@@ -241,19 +204,16 @@ def test_scores_at_several_ratios_are_drawn(comparison: Comparison, tmp_path: Pa
 
 def test_drawing_leaves_global_settings_and_pyplot_alone(comparison: Comparison) -> None:
     before = dict(mpl.rcParams)
-    figure_bytes(score_by_scheme(comparison, analyse(comparison), comparison.metrics[0]), ".png")
+    figure_bytes(paired_differences(comparison, analyse(comparison)), ".png")
     assert dict(mpl.rcParams) == before
 
 
 def test_labels_are_text_and_not_formulas(comparison: Comparison) -> None:
     odd = comparison.table.replace({"label": {"mdlm": "$\\broken$"}})
     comparison = replace(comparison, table=odd, title="$x_{$ & <b>")
-    for named in comparison_figures(comparison, analyse(comparison)):
-        root = ET.fromstring(svg(named.draw()))
-        assert root.tag.endswith("svg")
-    drawn = svg(score_by_scheme(comparison, analyse(comparison), comparison.metrics[0]))
-    assert "$\\broken$" in drawn
-    assert "&lt;b&gt;" in drawn
+    drawn = {one.name: svg(one.draw()) for one in comparison_figures(comparison, analyse(comparison))}
+    assert all(ET.fromstring(text).tag.endswith("svg") for text in drawn.values())
+    assert "$\\broken$" in drawn["differences"] and "&lt;b&gt;" in drawn["reconstructions"]
 
 
 def test_inlined_figures_share_no_ids_and_keep_their_references(comparison: Comparison) -> None:
@@ -271,27 +231,13 @@ def test_inlined_figures_share_no_ids_and_keep_their_references(comparison: Comp
         assert {a or b for a, b in references} <= set(ids)
 
 
-def test_unfinished_rows_are_drawn_without_their_values(comparison: Comparison) -> None:
+def test_unfinished_rows_are_left_out(comparison: Comparison) -> None:
     table = comparison.table.copy()
     table.loc[table["label"] == "cl", "probe_accuracy"] = np.nan
     comparison = replace(comparison, table=table, curves=pd.DataFrame(comparison.curves.query("label != 'cl'")))
-    figure = score_by_scheme(comparison, analyse(comparison), comparison.metrics[0])
-    assert len(lines(figure, marker="D")) == len(comparison.labels) - 1
-    assert "cl" not in legend(score_against_ratio(comparison, analyse(comparison), comparison.metrics[0]))
+    shown = [tick.get_text() for tick in paired_differences(comparison, analyse(comparison)).axes[0].get_yticklabels()]
+    assert shown == [label for label in comparison.labels if label != "cl"]
     assert "cl" not in legend(lines_with_bands(comparison, loss_panels(comparison)))
-
-
-def test_a_baseline_without_the_score_is_left_out_of_its_figure(make_comparison: Make) -> None:
-    comparison = make_comparison()
-    mean = comparison.table[comparison.table["label"] == "r2mae"].assign(
-        label="mean", scheme="baseline", ratio=np.nan, low=np.nan, high=np.nan, probe_accuracy=np.nan
-    )
-    comparison = replace(comparison, table=pd.concat([comparison.table, mean], ignore_index=True))
-    analysis = analyse(comparison)
-    for metric in analysis.metrics[:2]:
-        rows = [tick.get_text() for tick in score_by_scheme(comparison, analysis, metric).axes[0].get_yticklabels()]
-        assert ("mean" in rows) == (metric.name == "masked_mse")
-        assert ("mean" in legend(score_against_ratio(comparison, analysis, metric))) == (metric.name == "masked_mse")
 
 
 @pytest.mark.parametrize("ends", [(0.02, 0.9), (1e-6, 3.0), (0.31, 0.38)])

@@ -42,7 +42,9 @@ def finished_runs_in(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schem
 
 def plan(out: Path, seeds: int) -> dict[str, dict[str, object]]:
     variants = plan_variants(BASE, SCHEMES)
-    return {row["label"]: row for row in plan_power(BASE, DOMAIN, variants, list(range(seeds)), out)}
+    rows = plan_power(BASE, DOMAIN, variants, list(range(seeds)), out)
+    assert [row["metric"] for row in rows] == [name for name in ("probe_accuracy", "masked_mse") for _ in range(2)]
+    return {row["label"]: row for row in rows[:2]}
 
 
 def test_the_plan_follows_from_the_differences_so_far(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.compare.analysis import analyse
+from r2mae.compare.answers import answers
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.publish import to_json
 from r2mae.files import write_json
@@ -19,7 +20,8 @@ def test_json_is_plain_and_complete(comparison: Comparison, tmp_path: Path) -> N
     write_json(tmp_path / "results.json", to_json(comparison, found))
     read = json.loads((tmp_path / "results.json").read_text())
     assert read["schema_version"] == 1
-    assert read["headline"] == found.headline
+    told = answers(comparison, found)
+    assert (read["headline"], read["next"]) == (" ".join(told.headline), told.next)
     assert len(read["runs"]) == 8 * 3
     assert read["runs"][0]["probe_accuracy"] == comparison.table["probe_accuracy"][0]
     assert [run["ratio"] for run in read["runs"] if run["label"] == "mdlm"] == [None] * 3

@@ -1,17 +1,19 @@
 """The console table: its numbers are those of the comparison, and it fits."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
+from itertools import chain
+from typing import Any
 
 import numpy as np
+import pytest
 from rich.console import Console
 from scipy import stats
 
 from r2mae.compare.analysis import analyse
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.table import comparison_table, print_comparison
+from r2mae.compare.table import UNLIMITED, comparison_tables, print_comparison
 
 Make = Callable[..., Comparison]
 
@@ -31,8 +33,8 @@ def test_a_verdict_that_the_correction_takes_back_is_marked(tiny: Make) -> None:
     scores = {"fixed 0.50": [0.0, 0.0, 0.0, 0.0], "a": [0.9, 1.1, 1.0, 1.05], "b": [0.2, 0.15, 0.3, 0.1]}
     scores |= {name: [0.1, -0.2, 0.3, -0.1] for name in "cdef"}
     rows = shown(tiny(scores))
-    assert line(rows, "a ").split()[-2] == "better" and line(rows, "b ").split()[-2] == "better*"
-    assert "* marks verdicts that do not hold then" in rows
+    assert line(rows, "a ").split()[-1] == "better" and line(rows, "b ").split()[-1] == "better*"
+    assert "; * not once all schemes and looks are counted" in rows
 
 
 def test_a_named_ratio_has_the_first_column_and_best_fixed_the_second(comparison: Comparison) -> None:
@@ -69,41 +71,31 @@ def test_values_are_those_of_the_runs(comparison: Comparison) -> None:
     assert f"{error:.5f}" in row
 
 
-def test_average_rank_by_hand(comparison: Comparison) -> None:
-    judged_metrics = [metric for metric in comparison.metrics if metric.higher_is_better is not None]
-    means = comparison.table.groupby("label")[[metric.name for metric in judged_metrics]].mean()
-    signs = [-1 if metric.higher_is_better else 1 for metric in judged_metrics]
-    ranks = (means * signs).rank().mean(axis=1)
-    text = shown(comparison)
+@pytest.mark.parametrize("how", [{}, {"ratios": tuple(np.arange(1, 10) / 10)}, {"seeds": 1}])
+@pytest.mark.parametrize("width", [60, 80, 100, 200, UNLIMITED])
+def test_the_table_is_whole_at_any_width_and_at_most_six_lines_follow(
+    make_comparison: Make, how: dict[str, Any], width: int
+) -> None:
+    made = make_comparison(**how)
+    asked = [replace(one, question=word) for one, word in zip(made.metrics, ("a", "b", "", ""), strict=True)]
+    comparison = replace(made, metrics=tuple(asked))
+    wide, text = shown(comparison, UNLIMITED), shown(comparison, width)
+    assert "…" not in text and max(map(len, text.splitlines())) <= width
+    blocks = text.split("\n\n")
     for label in comparison.labels:
-        assert line(text, label).split()[-1] == f"{ranks[label]:.1f}"
-
-
-def test_fits_in_a_hundred_columns_without_a_cut_number(make_comparison: Make) -> None:
-    for comparison in (
-        make_comparison(),
-        make_comparison(ratios=tuple(np.arange(1, 10) / 10)),
-        make_comparison(seeds=1),
-    ):
-        text = shown(comparison)
-        assert "…" not in text
-        assert max(map(len, text.splitlines())) <= 100
-        for label in comparison.labels:
-            assert re.search(r"\d\.\d$", line(text, label).rstrip())
-
-
-def test_a_narrow_terminal_gets_a_short_table(comparison: Comparison) -> None:
-    text = shown(comparison, width=78)
-    assert "…" not in text
-    assert "effective" not in text
-    assert "verdict" in text
-    assert "other scores do not fit: widen the terminal" in " ".join(text.lower().split())
-    assert "do not fit" not in shown(comparison, width=200)
+        rows = [
+            row.removeprefix(label).split()
+            for row in "\n".join(blocks[:-1]).splitlines()
+            if row.startswith(f"{label} ")
+        ]
+        assert [*chain.from_iterable(rows)] == line(wide, label).removeprefix(label).split()
+    assert len(wide.split("\n\n")) == 2 and (len(blocks) > 2) == (width <= 100)
+    assert len(wide.split("\n\n")[1].strip().splitlines()) <= 6
 
 
 def test_the_best_mean_is_bold_and_the_verdict_coloured(tiny: Make) -> None:
     comparison = tiny({"fixed 0.50": [1.0, 1.1, 1.2], "r2mae": [2.0, 2.1, 2.3], "mdlm": [0.1, 0.2, 0.2]})
-    table = comparison_table(comparison, analyse(comparison))
+    (table,) = comparison_tables(comparison, analyse(comparison))
     cells = [list(column.cells) for column in table.columns]
     assert [cell.style for cell in cells[1]] == ["", "bold", ""]
     assert [cell.plain for cell in cells[3]] == ["", "better", "worse"]

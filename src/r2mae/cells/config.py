@@ -12,7 +12,7 @@ from r2mae.cells.models import MODELS, MLPSettings
 from r2mae.cells.sets import HLCA_DYNAMIC_END, SEA_AD_DYNAMIC_END, SET_DEFAULTS
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.bn_statistics import add_as_trained
-from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.metrics import FEATURES, FILLING_IN, Metric
 from r2mae.fields import PartialFraction, Range
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig
@@ -166,8 +166,9 @@ class CellsConfig(RunConfig):
     def metrics(self) -> tuple[Metric, ...]:
         """The probes' score, loss and r of hidden genes, then the others; for "both" also those as trained."""
         some = self.data.labels or self.data.regress
-        metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
-        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=not some, optional=True))
+        metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False, question=FEATURES)] if some else []
+        told = {"ranked": not some, "optional": True, "question": FILLING_IN}
+        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, **told))
         metrics.append(Metric("gene_r", "r by gene", bounds=(-1, 1), ranked=not some, optional=True))
         for column in self.data.labels:
             by = column in self.data.auroc_labels

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.configs import config_parser, print_config
-from r2mae.cli.parsing import loading
+from r2mae.cli.parsing import Parser, loading
 from r2mae.compare.cluster_options import ClusterFlags
 from r2mae.domains.lookup import check_run, get_domain
 from r2mae.domains.sources import Sources, make_base
@@ -100,8 +100,8 @@ def make_plan(sources: Sources, options: Options, given: Mapping[str, Any]) -> P
     return Plan(config, domain, schemes, of_schemes, baselines, variants, seeds, against, Path(out))
 
 
-def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
-    """Run the command."""
+def run(sources: Sources, options: Options, given: Mapping[str, Any], *, words: Sequence[str]) -> int:
+    """Run the command, whose words the report repeats with more seeds."""
     plan = make_plan(sources, options, given)
     if options.print_config:
         shown = {"schemes": plan.schemes, "seeds": list(options.seeds), "ratios": options.ratios and [*options.ratios]}
@@ -119,16 +119,18 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
         from r2mae.terminal import Terminal
         from r2mae.training.folder import read_json
 
-    carry_out(plan, options, table=Terminal(quiet=True) if options.json else None)
+    carry_out(plan, options, table=Terminal(quiet=True) if options.json else None, command=_repeated(words))
     if options.json:
         print_json(read_json(plan.out / "results.json"))
-        return 0
-    print(f"table, figures and report.html are in {plan.out}")
     return 0
 
 
 def carry_out(
-    plan: Plan, options: Options, progress: "Console | None" = None, table: "Console | None" = None
+    plan: Plan,
+    options: Options,
+    progress: "Console | None" = None,
+    table: "Console | None" = None,
+    command: Sequence[str] = (),
 ) -> "Comparison":
     """Run what is missing, write the output, and return the comparison; progress and table have their own consoles."""
     from r2mae.compare.run import start_server
@@ -154,8 +156,20 @@ def carry_out(
         with FolderLock(out), suppress(UserError):  # if no run is finished, there is no table
             publish(gather_again(out, plan.against), out, console=table)
         raise
+    comparison = replace(comparison, config={**comparison.config, "command": [*command]})
     with FolderLock(out):  # otherwise another command would delete the files being written as remains of a crash
         return publish(comparison, out, console=table)
+
+
+def _repeated(words: Sequence[str]) -> list[str]:
+    """Return the words of the command without its seeds and folder."""
+    kept, omit = ["r2mae", "compare"], False
+    for word in words:
+        if word.startswith("-"):
+            omit = word.partition("=")[0] in ("--seeds", "--out", "--json")
+        if not omit:
+            kept.append(word)
+    return kept
 
 
 def _baselines(options: Options, domain: "Domain", config: RunConfig) -> list[str]:
@@ -198,4 +212,8 @@ def _plan(
 
 
 _EXAMPLE = "--schemes fixed r2mae mdlm --seeds 3 --out runs/mine"
-parser = partial(config_parser, "compare", Options, _EXAMPLE, run, omitted=VARIANT_FIELDS)
+
+
+def parser(words: Sequence[str]) -> Parser:
+    """Return the parser of the command for these words."""
+    return config_parser("compare", Options, _EXAMPLE, partial(run, words=words), words, omitted=VARIANT_FIELDS)

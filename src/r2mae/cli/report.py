@@ -40,5 +40,4 @@ def run(options: Options) -> int:
     for folder in folders:
         with FolderLock(folder):
             publish(gather_again(folder), folder)
-        print(f"table, figures and report.html are in {folder}")
     return 0

@@ -1,46 +1,37 @@
-"""The analysis of a comparison: intervals, paired differences from the best fixed ratio, ranks, a headline.
+"""The analysis of a comparison: intervals, paired differences from the best fixed ratio, ranks, power.
 
 Seeds are paired: runs of one seed share data split, order and masks. "Best fixed" is chosen for every seed by the mean
 over the other seeds. If it were chosen on the same seed, the best of many ratios would look better than it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import nan, sqrt
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from r2mae.compare.comparison import BASELINE, Comparison
-from r2mae.compare.wording import (
-    BEST_FIXED,
-    CONFIDENCE,
-    choice_sentence,
-    comparator,
-    correction_sentence,
-    decidable_differences,
-    decimals,
-    edge_warning,
-    headline,
-    interval_sentence,
-    listing,
-    training_sentence,
-)
+from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, decimals, listing
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import NOTES
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.multiple import corrected_p_values
+from r2mae.evaluation.multiple import ERROR, corrected_p_values, level_of_look
 from r2mae.evaluation.pairing import REASONS, compare_paired
-from r2mae.evaluation.spectrum import SPECTRUM
+from r2mae.evaluation.power import detectable, seeds_needed
 from r2mae.evaluation.statistics import (
     AVERAGE_RANK,
     AVERAGE_SCORE,
+    Interval,
     best_fixed,
     mean_interval,
+    paired_difference,
     rank_table,
     wider_partner,
 )
+
+if TYPE_CHECKING:
+    from r2mae.compare.comparison import Comparison  # which offers the answers
 
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
 DIFFERENCE_COLUMNS = (
@@ -103,13 +94,15 @@ class Analysis:
         smallest true difference that as many seeds with this spread decide four times in five; NaN if the spread is
         unknown. `over` is "seeds" or "seeds and items": the units that the interval samples. `why` is the reason, and
         `items` the number of items (:mod:`r2mae.evaluation.pairing`). `p` is the p-value of
-        the interval. `p_corrected`, of the rivals' headline differences, counts all rivals and all looks
-        (:mod:`r2mae.evaluation.multiple`); elsewhere it is NaN.
+        the interval. `p_corrected`, of the rivals' differences that answer a question, counts all rivals and all looks
+        (:mod:`r2mae.evaluation.multiple`), each question for itself; elsewhere it is NaN.
+    questions : tuple of Metric
+        The metrics that answer the questions of a comparison (better features? better filling in?), the primary first.
     against : tuple of str
         What variants are compared with: "best fixed", or the label of a variant. The first is that of the headline:
         the variant that ``--against`` names, else "best fixed".
-    reference : Reference or None
-        The scores that the headline compares with; None without any.
+    references : mapping of metric name to Reference
+        The scores that the headline compares with, where there are any.
     rivals : tuple of str
         The schemes that the headline judges: all but fixed ratios and baselines; fixed ratios, too, if they are
         compared with a scheme.
@@ -121,23 +114,18 @@ class Analysis:
         share a scale. It is NaN if metrics differ in direction. The rank has neither limit.
     decimals : mapping of metric name to int
         Decimals to show.
-    headline : str
-        The outcome in two sentences.
-    notes : tuple of str
-        Further sentences for the reader.
     """
 
     metrics: tuple[Metric, ...]
     summary: pd.DataFrame
     differences: pd.DataFrame
+    questions: tuple[Metric, ...]
     against: tuple[str, ...]
-    reference: Reference | None
+    references: Mapping[str, Reference]
     rivals: tuple[str, ...]
     best_fixed: Mapping[str, Reference]
     ranks: pd.DataFrame
     decimals: Mapping[str, int]
-    headline: str
-    notes: tuple[str, ...]
 
     @property
     def primary(self) -> Metric:
@@ -157,6 +145,13 @@ class Analysis:
         """Return the line of `differences`, by default of the headline's; None if no seeds can be paired."""
         return _matching_line(self.differences, label=label, metric=metric, against=against or self.against[0])
 
+    def decided(self, label: str, metric: str) -> str:
+        """Return the headline's verdict on a label in a metric, "undecided" where the correction takes it back."""
+        line = self.difference(label, metric)
+        if line is None or line["p_corrected"] > ERROR:  # false for NaN
+            return "undecided"
+        return str(line["verdict"])
+
     def leaders(self, metric: str) -> set[str]:
         """Return the labels with the best mean: several if they tie, none if the metric has no direction."""
         rows = self.summary[self.summary["metric"] == metric]
@@ -175,7 +170,7 @@ class Analysis:
         return float(self.ranks[AVERAGE_RANK].to_dict().get(label, np.nan))
 
 
-def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
+def scores_by_seed(comparison: "Comparison", metric: str) -> pd.DataFrame:
     """Return a metric as a table of seeds × labels, in the order of display; NaN if a run has no value."""
     table = comparison.table
     if metric not in table:
@@ -185,13 +180,13 @@ def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
     return wide.where(np.isfinite(wide))
 
 
-def fixed_labels(comparison: Comparison) -> list[str]:
+def fixed_labels(comparison: "Comparison") -> list[str]:
     """Return the labels of the variants at a fixed ratio."""
     table = comparison.table
     return list(dict.fromkeys(table.loc[table["ratio"].notna(), "label"]))
 
 
-def analyse(comparison: Comparison) -> Analysis:
+def analyse(comparison: "Comparison") -> Analysis:
     """Compute all findings of the table, the figures and the report.
 
     Parameters
@@ -210,7 +205,7 @@ def analyse(comparison: Comparison) -> Analysis:
         names = listing([metric.name for metric in comparison.metrics])
         raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
     scores = {metric.name: every[metric.name] for metric in metrics}
-    fixed, primary = fixed_labels(comparison), metrics[0]
+    fixed = fixed_labels(comparison)
     summary = _summary(metrics, scores)
     chosen = {
         metric.name: choice for metric in metrics if (choice := choose_best_fixed(metric, scores[metric.name], fixed))
@@ -231,37 +226,72 @@ def analyse(comparison: Comparison) -> Analysis:
     judged = [label for label in comparison.labels if label not in comparison.baselines and label != against[0]]
     against_fixed = against[0] in {BEST_FIXED, *fixed}
     rivals = [label for label in judged if not (against_fixed and label in fixed)]
-    rows = _rows_against(differences, primary, against[0])
-    chances = rows.loc[rows["label"].isin(rivals), "p"].dropna()
-    if len(chances):
-        looks = [comparison.looks.get(str(label), 1) for label in rows.loc[chances.index, "label"]]
-        differences.loc[chances.index, "p_corrected"] = corrected_p_values(chances, looks=looks)
-        rows = _rows_against(differences, primary, against[0])
-    first, choice = places[primary.name], chosen.get(primary.name)
-    sentences = [
-        choice_sentence(len(choice.scores)) if choice and choice.held_out and len(fixed) > 1 and not named else "",
-        decidable_differences(rows, primary, [*rivals, *comparison.baselines], first),
-        correction_sentence(rows, max(comparison.looks.values(), default=1)),
-        interval_sentence(rows, primary),
-        comparison.measured,
-        *(f"{sentence}." for sentence in comparison.unread),
-        *_notes(comparison, metrics, scores, choice),
-    ]
-    paid = training_sentence(rows, primary, first, comparator(against[0]))
-    told = headline(primary, summary, rows, rivals, first, against[0], comparison.baselines)
+    questions = _questions(metrics)
+    for metric in questions:
+        rows = _rows_against(differences, metric, against[0])
+        chances = rows.loc[rows["label"].isin(rivals), "p"].dropna()
+        if len(chances):
+            looks = [comparison.looks.get(str(label), 1) for label in rows.loc[chances.index, "label"]]
+            differences.loc[chances.index, "p_corrected"] = corrected_p_values(chances, looks=looks)
     return Analysis(
         metrics=metrics,
         summary=summary,
         differences=differences,
+        questions=questions,
         against=against,
-        reference=next((one for one in references.get(primary.name, ()) if one.name == against[0]), None),
+        references={name: one for name, found in references.items() for one in found if one.name == against[0]},
         rivals=tuple(rivals),
         best_fixed=chosen,
         ranks=_ranks(metrics, summary, comparison.labels),
         decimals=places,
-        headline=" ".join(filter(None, (paid, told))),
-        notes=tuple(sentence for sentence in sentences if sentence),
     )
+
+
+def _questions(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """Return the first metric of every question; the first metric asks one even if it names none."""
+    asked: dict[str, Metric] = {}
+    for metric in metrics:
+        if metric.higher_is_better is not None and (metric == metrics[0] or metric.question):
+            asked.setdefault(metric.question, metric)
+    return tuple(asked.values())
+
+
+def possible(size: float, metric: Metric, scores: Iterable[float]) -> float:
+    """Return the size of a difference from these scores; NaN if the metric's bounds leave no room for it."""
+    base, (low, high) = float(np.mean([*scores])), metric.bounds
+    return size if size <= max(high - base, base - low) else nan
+
+
+def power_of(comparison: "Comparison", analysis: Analysis, metric: Metric, seeds: int) -> list[dict[str, Any]]:
+    """Return what a number of seeds decides of each rival in a metric, from the differences so far, over seeds only.
+
+    Returns
+    -------
+    list of dict
+        For each rival: ``label``, ``against``, ``metric``; ``pairs``, the seeds of both; the mean ``difference`` and
+        its standard deviation ``sd`` over these; ``decides``, the smallest true difference that `seeds` decide four
+        times in five (NaN if none that is possible); and ``seeds``, how many seeds would decide a true difference as
+        large as the mean one (None: more than 10,000). Decided is what a first look decides for certain, whatever the
+        other schemes give (:mod:`r2mae.evaluation.multiple`).
+    """
+    table, reference = scores_by_seed(comparison, metric.name), analysis.references.get(metric.name)
+    confidence, rows = 1 - level_of_look(1) / max(len(analysis.rivals), 1), []
+    for label in analysis.rivals if reference else ():
+        own = table[label].dropna()
+        pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
+        mine = own[pairs].to_numpy(float)
+        gap: Interval = paired_difference(mine, reference.partner(mine, pairs)) if pairs else _UNKNOWN
+        sd, mean = gap.error * sqrt(gap.n), gap.mean
+        rows.append({
+            "label": label, "against": reference.name, "metric": metric.name, "pairs": len(pairs), "difference": mean,
+            "sd": sd,
+            "decides": possible(detectable(sd, seeds, confidence=confidence), metric, reference.scores.values()),
+            "seeds": seeds_needed(sd, abs(mean), confidence=confidence),
+        })  # fmt: skip
+    return rows
+
+
+_UNKNOWN = Interval(nan, nan, nan, 0, "none")
 
 
 def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -309,7 +339,7 @@ def _reference(name: str, scores: pd.DataFrame, best: Reference | None) -> Refer
 
 
 def _differences(
-    comparison: Comparison,
+    comparison: "Comparison",
     metrics: Sequence[Metric],
     scores: Mapping[str, pd.DataFrame],
     references: Mapping[str, Sequence[Reference]],
@@ -327,7 +357,7 @@ def _differences(
 
 
 def _difference(
-    comparison: Comparison, metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
+    comparison: "Comparison", metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
 ) -> tuple[Any, ...]:
     """Return a line of :data:`DIFFERENCE_COLUMNS`."""
     values = scores.loc[seeds, label].to_numpy(dtype=np.float64)
@@ -344,7 +374,7 @@ def _difference(
         scores_b=compared,
     )
     one = found.difference
-    verdict, decides = ("same", np.nan) if itself else (one.verdict, found.smallest_detectable)
+    verdict, decides = ("same", nan) if itself else (one.verdict, possible(found.smallest_detectable, metric, compared))
     numbers = (one.mean, one.low, one.high, one.n, one.method, verdict, decides)
     units = (found.over, REASONS[found.reason], found.items)
     return (label, metric.name, reference.name, *numbers, *units, np.nan if itself else one.p, np.nan)
@@ -364,54 +394,6 @@ def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[st
     if complete.empty:
         return complete.assign(**{AVERAGE_SCORE: [], AVERAGE_RANK: []})
     return rank_table(complete, directions)
-
-
-def _notes(
-    comparison: Comparison, metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame], choice: Reference | None
-) -> list[str]:
-    """Return sentences about options, missing values, and the choice of the best fixed ratio."""
-    notes, primary = _given_options_sentences(comparison.config.get("rows") or {}), metrics[0]
-    if comparison.config.get("mask_input"):
-        notes.append("The pretrained models receive the mask as additional inputs (mask_input).")
-    if comparison.by_sample and comparison.measured == NOTES["yes"]:
-        notes.append(f"For errors of {listing(comparison.by_sample)} at mask ratios see --bn-statistics both.")
-    absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
-    if absent:
-        notes.append(f"No run has a value of {listing(absent)}; the headline is about {primary.label}.")
-    table = scores[primary.name]
-    for label in table:
-        missing = list(table.index[table[label].isna()])
-        # A baseline such as the mean image has no embedding to probe: nothing is missing.
-        if missing and not (label in comparison.baselines and len(missing) == len(table)):
-            notes.append(f"{_lacks(label, primary, missing)}: means and pairs omit the missing runs.")
-    for metric in metrics:  # only a collapsed model lacks a measured effective rank
-        if metric.name in SPECTRUM:
-            runs = comparison.table
-            lacking = runs[runs[metric.name].isna() & (runs["scheme"] != BASELINE)]
-            for label, part in lacking.groupby("label", sort=False):
-                notes.append(f"{_lacks(label, metric, list(part['seed']))}: all its features are zero.")
-    if choice and not choice.held_out:
-        notes.append("With one seed, the best fixed ratio is chosen on the seed that it is compared on.")
-    ratios = comparison.table.drop_duplicates("label").set_index("label")["ratio"].dropna().to_dict()
-    means = {float(ratio): float(table[label].mean()) for label, ratio in ratios.items()}
-    if primary.higher_is_better is not None and (edge := edge_warning(means, up=primary.higher_is_better)):
-        notes.append(edge)
-    return notes
-
-
-def _lacks(label: Any, metric: Metric, seeds: Sequence[Any]) -> str:
-    """Return "r2mae has no accuracy for seeds 0 and 1"."""
-    return f"{label} has no {metric.label} for {'seed' if len(seeds) == 1 else 'seeds'} {listing([*map(str, seeds)])}"
-
-
-def _given_options_sentences(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence that names the variants that use each given option: not every scheme takes every option."""
-    takers: dict[str, list[str]] = {}
-    for label, row in rows.items():
-        for option in row.get("given", ()):
-            takers.setdefault(f"{option} {row[option]}", []).append(label)
-    uses = "; ".join(f"{option} ({listing(labels)})" for option, labels in takers.items())
-    return [f"Given options, and the variants that use them: {uses}."] if uses else []
 
 
 def _matching_line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:

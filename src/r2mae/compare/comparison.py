@@ -62,6 +62,15 @@ class Comparison:
     looks: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def verdict(self) -> str:
+        """The answer: whether training paid, where it is not shown to, and whether a scheme is better, by question."""
+        from r2mae.compare.analysis import analyse
+        from r2mae.compare.answers import answers
+
+        found = answers(self, analyse(self))
+        return " ".join(found.headline if found.lead else found.questions)
+
+    @property
     def labels(self) -> list[str]:
         """The labels of the variants, in the order of display."""
         return list(dict.fromkeys(self.table["label"]))

@@ -2,13 +2,13 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from math import nan, sqrt
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from r2mae.compare.analysis import analyse, scores_by_seed
+from r2mae.compare.analysis import analyse, power_of
 from r2mae.compare.checks import check_sweep
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.gather import ordered_runs, table_of
@@ -18,9 +18,6 @@ from r2mae.compare.runs import Variant, runs_of
 from r2mae.compare.wording import duration, listing
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
-from r2mae.evaluation.multiple import level_of_look
-from r2mae.evaluation.power import detectable, seeds_needed
-from r2mae.evaluation.statistics import Interval, paired_difference
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.run import check_fits_memory
@@ -110,7 +107,6 @@ def print_estimate(found: Mapping[str, Any]) -> None:
 
 
 _FEWEST = 2  # seeds of a variant that tell a standard deviation
-_UNKNOWN = Interval(nan, nan, nan, 0, "none")
 
 
 def plan_power(
@@ -121,7 +117,7 @@ def plan_power(
     out: Path,
     against: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Compare variants as the headline does, by its metric and with intervals over seeds.
+    """Compare variants as the headline does, by its metrics and with intervals over seeds.
 
     Parameters
     ----------
@@ -133,10 +129,7 @@ def plan_power(
     Returns
     -------
     list of dict
-        For each variant: ``label``, ``against``, ``metric``; ``pairs``, the finished seeds of both; the mean
-        ``difference`` and its standard deviation ``sd`` over these; ``decides``, the smallest true difference that
-        the planned seeds decide four times in five; and ``seeds``, how many seeds would decide a true difference as
-        large as the mean one (None: more than 10,000).
+        For each question and variant, as of :func:`r2mae.compare.analysis.power_of`.
 
     Raises
     ------
@@ -162,38 +155,34 @@ def plan_power(
         config={"against": against},
     )
     analysis = analyse(comparison)
-    metric, reference = analysis.primary.name, analysis.reference
-    if reference is None or not analysis.rivals:
+    if not (analysis.references and analysis.rivals):
         partner = "the best fixed ratio: name fixed" if against is None else f"{against}: name it"
         raise UserError(f"--plan-power compares schemes with {partner} and another scheme in --schemes")
-    table = scores_by_seed(comparison, metric)
-    rows = []
-    # What a first look decides for certain, whatever the other schemes give (r2mae.evaluation.multiple).
-    confidence = 1 - level_of_look(1) / len(analysis.rivals)
-    for label in analysis.rivals:
-        own = table[label].dropna()
-        pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
-        mine = own[pairs].to_numpy(float)
-        gap: Interval = paired_difference(mine, reference.partner(mine, pairs)) if pairs else _UNKNOWN
-        sd, mean = gap.error * sqrt(gap.n), gap.mean
-        rows.append({
-            "label": label, "against": reference.name, "metric": metric, "pairs": len(pairs), "difference": mean,
-            "sd": sd, "decides": detectable(sd, len(seeds), confidence=confidence),
-            "seeds": seeds_needed(sd, abs(mean), confidence=confidence),
-        })  # fmt: skip
-    return rows
+    return [row for metric in analysis.questions for row in power_of(comparison, analysis, metric, len(seeds))]
 
 
 def print_power(rows: Sequence[Mapping[str, Any]], seeds: int) -> None:
-    """Print a line for each variant."""
+    """Print a table, a line for each measure and variant, and its legend."""
     from r2mae.terminal import print_table
 
-    decided = f"{seeds} seeds decide", "seeds that decide the difference"
     cells = []
     for row in rows:
-        needed = "more than 10,000" if row["seeds"] is None else f"{row['seeds']:,}"
-        numbers = (f"{row['difference']:+.2g}", f"{row['sd']:.2g}", str(row["pairs"]), f"{row['decides']:.2g}", needed)
-        cells.append((row["label"], *numbers))
-    print(f"{rows[0]['metric']}, minus {rows[0]['against']}")
-    print_table(("variant", "difference", "sd", "seeds so far", *decided), cells, numbers=True)
-    print("decided four times in five at a first look, corrected for the schemes. Choose the seeds before they run")
+        needed = "over 10,000" if row["seeds"] is None else f"{row['seeds']:,}"
+        size = f"{row['decides']:.2g}" if isfinite(row["decides"]) else "nothing"
+        numbers = (f"{row['difference']:+.2g}", f"{row['sd']:.2g}", str(row["pairs"]), size, needed)
+        cells.append((row["metric"], row["label"], *numbers))
+    headings = (
+        "measure",
+        "variant",
+        f"minus {rows[0]['against']}",
+        "sd",
+        "seeds so far",
+        f"{seeds} seeds decide",
+        "needed",
+    )
+    print_table(headings, cells, numbers=True)
+    print(_LEGEND)
+
+
+_LEGEND = """sd: of the difference, over seeds. decide: the smallest true difference that is decided four times in five,
+at a first look and corrected for the schemes. needed: seeds for a true difference as large as the one so far."""

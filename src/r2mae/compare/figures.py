@@ -21,18 +21,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from r2mae.compare.analysis import Analysis, fixed_labels, scores_by_seed
+from r2mae.compare.answers import gap
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.pictures import draw_pictures
 from r2mae.compare.style import figure_style, save_figure, svg
-from r2mae.compare.wording import CONFIDENCE, number, sentence_case
-from r2mae.evaluation.metrics import Metric, metrics_by_ratio
+from r2mae.compare.wording import CONFIDENCE, sentence_case
+from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.masking.schemes import scheme_kind, scheme_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_GREY = "#6e6e6e"  # the curve over the fixed ratios
 _FREE = ("#999933", "#117733", "#44aa99", "#aa4499", "#ddcc77")  # Tol's, for schemes that name no colour
 _BASELINES = ("#8c510a", "#bf9058", "#5a3a1a", "#d9c3a0")  # browns
 _DASHES = ("-", "--", ":", "-.")
@@ -72,69 +72,35 @@ class NamedFigure:
 
 
 def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[NamedFigure]:
-    """Return every figure that the comparison has data for; those of the primary metric come first."""
-    figures = [*_score_figures(comparison, analysis), *_line_figures(comparison, analysis)]
-    examples = comparison.reconstructions
+    """Return every figure that the comparison has data for: reconstructions, paired differences, then curves."""
+    figures, examples = [], comparison.reconstructions
     if examples and len((one := next(iter(examples.values()))).original):
-        caption = f"Reconstructions by the first seed's models of images with {one.ratio:.0%} of pixels masked."
+        caption = f"By the first seed's models, of test images with {one.ratio:.0%} of pixels hidden."
         caption += " Below: their places in the data, from 0." * bool(one.index)
         draw = partial(draw_pictures, examples, title=_title(comparison))
         figures.append(NamedFigure("reconstructions", "Reconstructions", caption, draw))
-    return figures
-
-
-def _score_figures(comparison: Comparison, analysis: Analysis) -> Iterator[NamedFigure]:
-    intervals = f" with {CONFIDENCE:.0%} intervals" if _has_intervals(analysis) else ""
-    for metric in analysis.metrics:
-        choice = analysis.best_fixed.get(metric.name)
-        caption = f"Diamonds are means of {metric.label}{intervals}"
-        caption += ", small dots are single seeds" if intervals else ""
-        if choice:
-            way = "chosen without the seed it is scored on" if choice.held_out else "chosen on the same seed"
-            caption += f"; dashed: the best fixed ratio, {way}"
-        draw = partial(score_by_scheme, comparison, analysis, metric)
-        name = "score_by_scheme" + _suffix(analysis, metric)
-        yield NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", draw)
-    for metric in analysis.metrics:
-        bands = ", in bands of their intervals" if intervals else ""
+    if any(metric.name in analysis.references for metric in analysis.questions):
         caption = (
-            f"{sentence_case(metric.label)} of fixed ratios (grey diamonds: means{intervals}) and of other schemes: "
-            f"bars span the range of their ratios, at their mean{bands}."
+            f"Each row minus {analysis.against[0]}, seed by seed, with {CONFIDENCE:.0%} intervals. Filled: decided, "
+            "for schemes also once all are counted. Arrow: beyond the axis."
         )
-        draw = partial(score_against_ratio, comparison, analysis, metric)
-        name = "score_against_ratio" + _suffix(analysis, metric)
-        yield NamedFigure(name, f"Score against mask ratio: {metric.label}", caption, draw)
+        draw = partial(paired_differences, comparison, analysis)
+        figures.append(NamedFigure("differences", "Paired differences", caption, draw))
+    return [*figures, *_line_figures(comparison, analysis)]
 
 
 def _line_figures(comparison: Comparison, analysis: Analysis) -> Iterator[NamedFigure]:
+    several = analysis.summary["n"].max() > 1
     if panels := ratio_panels(comparison, analysis):
-        band = f", bands their {CONFIDENCE:.0%} intervals" if _has_intervals(analysis) else ""
-        caption = (
-            f"Lines are means over seeds{band}. At every ratio all models receive the same frozen masks, so that a "
-            "ratio is the same task for all."
-        )
+        band = f", bands their {CONFIDENCE:.0%} intervals" if several else ""
+        caption = f"Means over seeds{band}. At each ratio all models receive the same frozen masks."
         draw = partial(lines_with_bands, comparison, panels)
-        yield NamedFigure("scores_by_ratio", "Scores by mask ratio of the evaluation", caption, draw)
+        yield NamedFigure("scores_by_ratio", "Scores by hidden share", caption, draw)
     if panels := loss_panels(comparison):
-        caption = (
-            "Lines are means over seeds, bands extend from the lowest to the highest seed. "
-            if _has_intervals(analysis)
-            else ""
-        )
-        caption += (
-            "Training losses at different mask ratios are losses of different tasks, as are those weighted by a "
-            "curriculum (which may fall below the axis). The validation loss is the same task for all."
-        )
+        band = ", bands from the lowest to the highest seed" if several else ""
+        caption = f"Means over seeds{band}. Training losses at different ratios are of different tasks."
         draw = partial(lines_with_bands, comparison, panels)
         yield NamedFigure("loss_curves", "Loss curves", caption, draw)
-
-
-def _has_intervals(analysis: Analysis) -> bool:
-    return bool(analysis.summary["n"].max() > 1)
-
-
-def _suffix(analysis: Analysis, metric: Metric) -> str:
-    return "" if metric == analysis.primary else f"_{metric.name}"
 
 
 def save_figures(figures: Sequence[NamedFigure], folder: str | Path) -> list[Path]:
@@ -177,88 +143,72 @@ def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:
     return colours
 
 
-def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric) -> Figure:
-    """Draw the mean and interval of every label, every seed as a dot, and the best fixed ratio as a dashed line.
+def paired_differences(comparison: Comparison, analysis: Analysis) -> Figure:
+    """Draw the paired differences of all rows from the headline's reference, a panel for each question.
+
+    The axis is that of the pretrained variants; of baselines beyond it the number is written.
 
     Parameters
     ----------
-    comparison, analysis, metric
+    comparison, analysis
         What to draw.
     """
-    scores = scores_by_seed(comparison, metric.name)
-    # The mean image has no embedding to probe: a baseline without such a score is left out, not missing.
-    bare = {label for label in comparison.baselines if not analysis.interval(label, metric.name)["n"]}
-    labels = [label for label in comparison.labels if label not in bare]
-    colours, places = colours_of(comparison), analysis.decimals[metric.name]
+    colours = colours_of(comparison)
+    asked = [metric for metric in analysis.questions if metric.name in analysis.references]
+    found = [
+        {label: row for label in comparison.labels if (row := analysis.difference(label, metric.name))}
+        for metric in asked
+    ]
     with figure_style():
-        figure = Figure(figsize=(WIDTH, 1.5 + 0.36 * len(labels)), layout="constrained")
-        axes = figure.add_subplot()
-        for y, label in enumerate(labels):
-            row = analysis.interval(label, metric.name)
-            values = scores[label].dropna().to_numpy()
-            if len(values) > 1:
-                axes.plot(values, np.full(len(values), y + 0.28), "o", ms=3.5, color=colours[label], alpha=0.6, mew=0)
-            if row["n"] > 0:
-                _point(axes, row, y, colours[label], horizontal=True)
-            _text(axes, 1.02, y, number(row["mean"], places), transform=axes.get_yaxis_transform(), va="center")
-        choice = analysis.best_fixed.get(metric.name)
-        if choice is not None:
-            best = float(np.mean([*choice.scores.values()]))
-            axes.axvline(best, color="#333333", ls="--", lw=1, zorder=1)
-            _text(axes, best, 1.01, "best fixed", transform=axes.get_xaxis_transform(), ha="center", fontsize=9)
-        axes.set_yticks(range(len(labels)), labels)
-        axes.set_ylim(len(labels) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x")
-        axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.set_xlabel(_direction(metric))
-        axes.set_title(_title(comparison), pad=18)
+        figure = Figure(figsize=(WIDTH, sum(0.95 + 0.3 * len(rows) for rows in found)), layout="constrained")
+        heights = [0.95 + 0.3 * len(rows) for rows in found]
+        panels = figure.subplots(len(asked), squeeze=False, height_ratios=heights)[:, 0]
+        for axes, metric, rows in zip(panels, asked, found, strict=True):
+            lowest, highest = _extent([row for label, row in rows.items() if label not in comparison.baselines])
+            for y, (label, row) in enumerate(rows.items()):
+                decided = row["verdict"] == "same" or analysis.decided(label, metric.name) != "undecided"
+                if lowest <= row["mean"] <= highest:
+                    _interval(axes, row, y, colours[label], filled=decided)
+                else:
+                    over = row["mean"] > highest
+                    edge, marker = (highest, ">") if over else (lowest, "<")
+                    axes.plot([edge], [y], marker, ms=7, color=colours[label], clip_on=False)
+                _text(
+                    axes,
+                    1.02,
+                    y,
+                    gap(analysis, row, metric, ends=False),
+                    transform=axes.get_yaxis_transform(),
+                    va="center",
+                )
+            axes.axvline(0, color="#333333", lw=1, zorder=1)
+            axes.set_xlim(lowest, highest)
+            axes.set_ylim(len(rows) - 0.4, -0.6)
+            axes.set_yticks(range(len(rows)), list(rows))
+            axes.tick_params(axis="y", length=0)
+            axes.grid(axis="x")
+            axes.spines["left"].set_visible(False)
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            better = "right" if metric.higher_is_better else "left"
+            axes.set_title(sentence_case(metric.question or metric.label))
+            axes.set_xlabel(f"{metric.label}, minus {analysis.against[0]} (better: {better})")
     return figure
 
 
-def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metric) -> Figure:
-    """Draw fixed ratios as a curve over the mask ratio, and every other scheme as a bar over its range.
+def _extent(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return the ends of an axis that shows 0 and all these intervals, with a margin."""
+    ends = [0.0, *(row[key] for row in rows for key in ("mean", "low", "high") if math.isfinite(row[key]))]
+    margin = 0.08 * (max(ends) - min(ends)) or 1.0
+    return min(ends) - margin, max(ends) + margin
 
-    A bar is at the mean, in a band of the interval.
 
-    Parameters
-    ----------
-    comparison, analysis, metric
-        What to draw.
-    """
-    colours, fixed = colours_of(comparison), _ratios_of(comparison)
-    rows = {label: analysis.interval(label, metric.name) for label in comparison.labels}
-    bare = [label for label in comparison.baselines if rows[label]["n"] > 0]  # without a ratio
-    others = [label for label in comparison.labels if label not in {*fixed, *bare} and rows[label]["n"] > 0]
-    ends = {label: part[["low", "high"]].iloc[0].tolist() for label, part in comparison.table.groupby("label")}
-    with figure_style():
-        figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
-        axes, dashes = figure.add_subplot(), dashes_of(comparison)
-        for label in bare:
-            axes.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
-        curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
-        grey = to_rgb(_GREY)
-        axes.plot([ratio for ratio, _ in curve], [row["mean"] for _, row in curve], "-", color=grey, lw=1.5)
-        for ratio, row in curve:
-            _point(axes, row, ratio, grey)
-        handles = [Line2D([], [], color=grey, marker="D", ms=5, label="fixed ratio")] if curve else []
-        for label in others:
-            (low, high), row, colour = ends[label], rows[label], colours[label]
-            if high > low:
-                axes.plot([low, high], [row["mean"]] * 2, "-", color=colour, lw=3, alpha=0.75)
-                axes.fill_between([low, high], row["low"], row["high"], color=colour, alpha=0.12, lw=0)
-            else:
-                _point(axes, row, low, colour)
-            handles.append(Line2D([], [], color=colour, lw=3, marker="" if high > low else "D", ms=5, label=label))
-        handles += [Line2D([], [], color=colours[label], lw=1.2, ls=dashes[label], label=label) for label in bare]
-        axes.set_xlim(-0.02, 1.02)
-        axes.set_xticks(np.arange(0, 1.01, 0.1))
-        axes.grid()
-        axes.set_xlabel("mask ratio")
-        axes.set_title(f"{_title(comparison)}: {_direction(metric)}")
-        figure.legend(handles=handles, loc="outside lower center", ncols=4)
-    return figure
+def _interval(
+    axes: "Axes", row: Mapping[str, Any], y: float, colour: tuple[float, float, float], *, filled: bool
+) -> None:
+    """Draw a mean with its interval; the interval is left out where there is none."""
+    if row["high"] > row["low"]:
+        axes.plot([row["low"], row["high"]], [y, y], "-", color=colour, lw=2)
+    axes.plot([row["mean"]], [y], "D", ms=6, color=colour, mfc=colour if filled else "white", mew=1.5, zorder=3)
 
 
 @dataclass(frozen=True)
@@ -393,26 +343,8 @@ def dashes_of(comparison: Comparison) -> dict[str, str]:
     return {label: next(turns[scheme]) for label, scheme in schemes.items()}
 
 
-def _point(
-    axes: "Axes", row: Mapping[str, Any], at: float, colour: tuple[float, float, float], *, horizontal: bool = False
-) -> None:
-    """Draw a mean with its interval; the interval is left out where there is none."""
-    x, y = (row["mean"], at) if horizontal else (at, row["mean"])
-    error = np.array([[row["mean"] - row["low"]], [row["high"] - row["mean"]]])
-    if np.isfinite(error).all():
-        xerr, yerr = (error, None) if horizontal else (None, error)
-        axes.errorbar(x, y, xerr=xerr, yerr=yerr, fmt="none", ecolor=colour, elinewidth=2, capsize=3)
-    axes.plot(x, y, "D", ms=6, color=colour, mec="white", mew=0.8, zorder=3)
-
-
 def _text(axes: "Axes", x: float, y: float, text: str, **how: Any) -> None:
     axes.text(x, y, text, color="#444444", **how)
-
-
-def _direction(metric: Metric) -> str:
-    if metric.higher_is_better is None:
-        return metric.label
-    return f"{metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)"
 
 
 def _title(comparison: Comparison) -> str:

@@ -85,6 +85,7 @@ def gather_again(out: Path, against: str | None = None, *, examples: bool = True
         raise UserError(f"no run in {out} is finished: repeat the command of the comparison to resume it")
     label = previous.get("default_fixed_label") or default_label(base)
     extra = {"default_fixed_label": label, "against": against or previous.get("against")}
+    extra |= {"command": command} if isinstance(command := previous.get("command"), list) else {}
     try:
         comparison = gather(runs, domain, base, extra=extra, examples=examples)
     except UserError as error:

@@ -20,11 +20,12 @@ from matplotlib.colors import to_hex
 from rich.console import Console
 
 from r2mae.compare.analysis import Analysis, analyse, fixed_labels
+from r2mae.compare.answers import answers
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.figures import NamedFigure, colours_of, comparison_figures, inline_svg, save_figures
 from r2mae.compare.run_states import read_looks
-from r2mae.compare.table import print_comparison
-from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, comparator, difference_places, interval, number
+from r2mae.compare.table import UNLIMITED, print_comparison
+from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, difference_places, interval, number, seeds
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.multiple import ERROR
 from r2mae.files import atomic_write, check_contents, write_json
@@ -32,8 +33,6 @@ from r2mae.terminal import Terminal
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_WIDTH = 110
 
 
 def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> Comparison:
@@ -51,12 +50,12 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     # One line per run. results.csv contains no times: the same runs give the same bytes on every machine.
     _write(comparison.table.drop(columns="seconds"), out / "results.csv")
     _write(comparison.table[["label", "seed", "seconds"]], out / "times.csv")
-    write_json(out / "results.json", to_json(comparison, analysis))
+    write_json(out / "results.json", to_json(comparison, analysis, out))
     figures = comparison_figures(comparison, analysis)
     save_figures(figures, out / "figures")
     with atomic_write(out / "report.html") as file:
-        file.write(render_report(comparison, analysis, figures))
-    print_comparison(console or _console(), comparison, analysis)
+        file.write(render_report(comparison, analysis, figures, out))
+    print_comparison(console or _console(), comparison, analysis, out)
     return comparison
 
 
@@ -74,9 +73,9 @@ def _count_looks(out: Path, comparison: Comparison, analysis: Analysis) -> dict[
 
 
 def _console() -> Console:
-    """Return a console; for a file or pipe, which has no width, one that is wide enough for the table."""
+    """Return a console; for a file or pipe, which has no width, one of any width."""
     console = Terminal()
-    return console if console.is_terminal else Terminal(width=max(console.width, _WIDTH))
+    return console if console.is_terminal else Terminal(width=UNLIMITED)
 
 
 def _write(table: "pd.DataFrame", path: Path) -> None:
@@ -84,7 +83,9 @@ def _write(table: "pd.DataFrame", path: Path) -> None:
         table.to_csv(file, index=False, lineterminator="\n", float_format="%.10g")
 
 
-def render_report(comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure] | None = None) -> str:
+def render_report(
+    comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure] | None = None, out: Path | None = None
+) -> str:
     """Return the page; what comes from outside is escaped. `figures` are those of the comparison, if drawn."""
     figures = comparison_figures(comparison, analysis) if figures is None else figures
     templates = Environment(
@@ -94,90 +95,147 @@ def render_report(comparison: Comparison, analysis: Analysis, figures: Sequence[
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return templates.get_template("report.html.j2").render(c=_context(comparison, analysis, figures))
+    return templates.get_template("report.html.j2").render(c=_context(comparison, analysis, figures, out))
 
 
-def _context(comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure]) -> dict[str, Any]:
-    findings = to_json(comparison, analysis)
+_MAIN = ("reconstructions", "differences")  # figures above the table
+
+
+def _context(
+    comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure], out: Path | None
+) -> dict[str, Any]:
+    findings, told, against = (
+        to_json(comparison, analysis, out),
+        answers(comparison, analysis, out),
+        analysis.against[0],
+    )
+    seeds_of = sorted(set(comparison.table["seed"]))
+    chosen = "It is chosen for every seed on the other seeds." if against == BEST_FIXED and len(seeds_of) > 1 else ""
     return {
         "title": comparison.title,
-        "headline": analysis.headline,
-        "notes": analysis.notes,
+        "headline": told.headline,
+        "next": told.next,
+        "notes": told.warnings,
+        "measured": comparison.measured,
         "confidence": f"{CONFIDENCE:.0%}",
-        "metrics": analysis.metrics,
-        "judged_metrics": analysis.judged_metrics,
-        "primary": analysis.primary,
-        "against": comparator(analysis.against[0]),
-        "rows": _rows(comparison, analysis),
-        "comparisons": _comparisons(comparison, analysis),
-        "choices": findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
-        "labels_of": {metric.name: metric.label for metric in analysis.metrics},
+        "against": against,
+        "reference": chosen,
+        "chosen_on": "the other seeds" if len(seeds_of) > 1 else "the one seed there is",
+        "seeds": seeds(len(seeds_of)),
+        "scores": _scores(comparison, analysis),
+        "measures": _measures(comparison, analysis),
+        "differences": _differences(comparison, analysis),
+        "choices": _choices(comparison, analysis),
+        "main": _MAIN,
         "figures": [(named, Markup(inline_svg(named.svg, named.name))) for named in figures],
-        "seeds": sorted(set(comparison.table["seed"])),
-        "config": _yaml(findings["config"]),
+        "config": _yaml({name: value for name, value in findings["config"].items() if value is not None}),
         "environment": _yaml(findings["environment"]),
     }
 
 
-def _rows(comparison: Comparison, analysis: Analysis) -> list[dict[str, Any]]:
-    """Return the rows of the scores, each with a value for each metric: as text, and as a plain number to sort by."""
-    rows, colours = [], colours_of(comparison)
+_Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+"""Headings and rows of a table. A cell has a text, perhaps an interval below it, and the number to sort by."""
+
+
+def _scores(comparison: Comparison, analysis: Analysis) -> _Rows:
+    """Return the table of the page: for each question the means, and the differences from the reference."""
+    headings, cells = [{"text": "scheme"}], {label: list[dict[str, Any]]() for label in comparison.labels}
+    for metric in dict.fromkeys((analysis.primary, *analysis.questions)):
+        headings.append(_heading(metric))
+        differs = metric.name in analysis.references
+        headings += (
+            [{**_heading(metric), "text": f"minus {analysis.against[0]}"}, {"text": "verdict"}] if differs else []
+        )
+        for label, row in cells.items():
+            row.append(_mean(analysis, metric, label) | {"ends": ""})
+            if differs:
+                line = analysis.difference(label, metric.name)
+                row.append(_difference(analysis, metric, line))
+                words = _verdict(line) if line else ""
+                row.append(_cell({"same": analysis.against[0]}.get(words, words), style=words.rstrip("*")))
+    return headings, _rows(comparison, cells)
+
+
+def _measures(comparison: Comparison, analysis: Analysis) -> _Rows:
+    """Return the means of all metrics with their intervals, the number of seeds, and the average rank."""
+    headings = [{"text": "scheme"}, {"text": "seeds"}, *map(_heading, analysis.metrics), {"text": "average rank"}]
+    cells = {}
     for label in comparison.labels:
-        values: list[dict[str, Any] | None] = []
-        for metric in analysis.metrics:
-            line, places = analysis.interval(label, metric.name), analysis.decimals[metric.name]
-            text, ends = number(line["mean"], places), interval(line["low"], line["high"], places)
-            best = label in analysis.leaders(metric.name)
-            values.append({"text": text, "ends": ends, "sort": line["mean"], "best": best} if line["n"] else None)
-        rank = analysis.average_rank(label)
-        row = {"label": label, "colour": to_hex(colours[label]), "n": analysis.seeds(label), "values": values}
-        rows.append({**row, "rank": number(rank, 1), "rank_sort": rank if math.isfinite(rank) else None})
-    return rows
+        rank, count = analysis.average_rank(label), analysis.seeds(label)
+        means = [_mean(analysis, metric, label) for metric in analysis.metrics]
+        cells[label] = [_cell(str(count), count), *means, _cell(number(rank, 1) if math.isfinite(rank) else "", rank)]
+    return headings, _rows(comparison, cells)
 
 
-def _comparisons(comparison: Comparison, analysis: Analysis) -> list[dict[str, Any]]:
-    """Return the rows of differences from the headline's reference, and from the other one.
-
-    `over` is what all intervals are over, empty where they differ or there is none. The `pairs` of a row are the
-    different numbers of pairs of its differences, rising: one number where all metrics have as many.
-    """
-    comparisons, colours = [], colours_of(comparison)
-    for number_of_table, against in enumerate(analysis.against):
-        rows, over = [], set()
+def _differences(comparison: Comparison, analysis: Analysis) -> _Rows:
+    """Return the statistics of the differences that answer the questions, a row for each."""
+    rows = []
+    for metric in analysis.questions:
         for label in comparison.labels:
-            values = [_difference(analysis, label, metric, against) for metric in analysis.judged_metrics]
-            if pairs := sorted({value["pairs"] for value in values if value}):
-                row = {"label": label, "colour": to_hex(colours[label]), "n": pairs[-1], "pairs": pairs}
-                rows.append({**row, "values": values})
-                over |= {value["over"] for value in values if value and value["over"]}
-        if rows:
-            kind = "(named by --against)" if number_of_table == 0 else "(the default)"
-            kind = "ratio" if against == BEST_FIXED else kind
-            only = over.pop() if len(over) == 1 else ""
-            comparisons.append({"against": against, "kind": kind, "rows": rows, "over": only})
-    return comparisons
+            line = analysis.difference(label, metric.name)
+            if line and line["verdict"] != "same":
+                places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
+                size, p = line["decides"], line["p_corrected"]
+                row = [_cell(metric.question or metric.label), _cell(str(line["n"]), line["n"])]
+                row.append(_cell(line["over"] if math.isfinite(line["low"]) else ""))
+                row.append(_cell(chance(p) if math.isfinite(p) else "", p))
+                row.append(_cell(number(size, places) if math.isfinite(size) else "", size))
+                rows.append({"label": label, "colour": "", "cells": row})
+    names = ("scheme", "question", "pairs", "over", "p", "decides from")
+    return [{"text": name} for name in names], rows
 
 
-def _difference(analysis: Analysis, label: str, metric: Metric, against: str) -> dict[str, Any] | None:
-    """Return a difference as shown; `decides` is the smallest one that the seeds could decide, where they did not."""
-    line = analysis.difference(label, metric.name, against)
-    if line is None:
-        return None
-    verdict = line["verdict"]
-    words = f"{verdict}*" if verdict != "undecided" and line["p_corrected"] > ERROR else verdict
-    value = {"sort": line["mean"], "verdict": verdict, "words": words, "pairs": line["n"]}
-    if verdict == "same":
-        return {
-            **value,
-            **dict.fromkeys(("text", "ends", "decides", "over", "corrected"), ""),
-            "words": "is the best fixed",
-        }
+def _choices(comparison: Comparison, analysis: Analysis) -> _Rows:
+    """Return the best fixed ratio of each seed, by question; no rows with fewer than two fixed ratios."""
+    asked = [metric for metric in analysis.questions if metric.name in analysis.best_fixed]
+    chosen = [analysis.best_fixed[metric.name].labels for metric in asked if len(fixed_labels(comparison)) > 1]
+    by_seed = sorted({seed for labels in chosen for seed in labels})
+    rows = [
+        {"label": f"seed {seed}", "colour": "", "cells": [_cell(labels.get(seed, "")) for labels in chosen]}
+        for seed in by_seed
+    ]
+    return [{"text": "seed"}, *({"text": metric.label} for metric in asked)], rows
+
+
+def _heading(metric: Metric) -> dict[str, Any]:
+    text = f"{metric.label}\u00a0{metric.arrow}" if metric.arrow else metric.label
+    return {"text": text, "descending": metric.higher_is_better is not False}
+
+
+def _cell(text: str, sort: float | None = None, *, ends: str = "", style: str = "") -> dict[str, Any]:
+    """Return a cell; without a number it is sorted by its text, and an empty one is always last."""
+    found = {"text": text, "ends": ends, "style": style}
+    if sort is None and text:
+        return found
+    return {**found, "sort": sort if sort is not None and math.isfinite(sort) else None}
+
+
+def _mean(analysis: Analysis, metric: Metric, label: str) -> dict[str, Any]:
+    line, places = analysis.interval(label, metric.name), analysis.decimals[metric.name]
+    if not line["n"]:
+        return _cell("")
+    best = "best" if label in analysis.leaders(metric.name) else ""
+    ends = interval(line["low"], line["high"], places)
+    return _cell(number(line["mean"], places), line["mean"], ends=ends, style=best)
+
+
+def _difference(analysis: Analysis, metric: Metric, line: Mapping[str, Any] | None) -> dict[str, Any]:
+    if line is None or line["verdict"] == "same":
+        return _cell("", None if line is None else 0.0)
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
-    missed = verdict == "undecided" and math.isfinite(line["decides"])
-    value |= {"text": number(line["mean"], places, signed=True), "ends": ends, "over": line["over"] if ends else ""}
-    corrected = chance(line["p_corrected"]) if math.isfinite(line["p_corrected"]) else ""
-    return {**value, "decides": number(line["decides"], places) if missed else "", "corrected": corrected}
+    return _cell(number(line["mean"], places, signed=True), line["mean"], ends=ends)
+
+
+def _verdict(line: Mapping[str, Any]) -> str:
+    """Return a verdict, with a star where the correction takes it back."""
+    starred = line["verdict"] in ("better", "worse") and line["p_corrected"] > ERROR  # false for NaN
+    return f"{line['verdict']}{'*' * starred}"
+
+
+def _rows(comparison: Comparison, cells: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    colours = colours_of(comparison)
+    return [{"label": label, "colour": to_hex(colours[label]), "cells": row} for label, row in cells.items()]
 
 
 def _yaml(value: Any) -> str:
@@ -187,16 +245,18 @@ def _yaml(value: Any) -> str:
 SCHEMA_VERSION = 1
 
 
-def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
+def to_json(comparison: Comparison, analysis: Analysis, out: Path | None = None) -> dict[str, Any]:
     """Return ``results.json``: the comparison's runs and all findings as plain types, None for missing values.
 
     A bound that a metric lacks is None. The runs are under the key ``runs``.
     """
+    told = answers(comparison, analysis, out)
     return {
         "schema_version": SCHEMA_VERSION,
         "title": comparison.title,
-        "headline": analysis.headline,
-        "notes": list(analysis.notes),
+        "headline": " ".join(told.headline),
+        "next": told.next,
+        "notes": list(told.warnings),
         "confidence": CONFIDENCE,
         "primary_metric": analysis.primary.name,
         "against": analysis.against[0],

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
+FEATURES, FILLING_IN = "features", "filling in"
+"""The two questions that are asked of pretrained models."""
 _RATIO = re.compile(r"(?P<metric>.+)_(?P<ratio>0|1|[01]?\.\d+)")
 
 
@@ -28,6 +30,8 @@ class Metric:
         another task, does not.
     optional : bool
         Whether it is undefined for some data. If so, a report does not mention that no run has it.
+    question : str
+        What it tells, such as "features": a comparison says of each question's first metric which scheme is better.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Metric:
     bounds: tuple[float, float] = (-inf, inf)
     ranked: bool = True
     optional: bool = False
+    question: str = ""
 
     @property
     def arrow(self) -> str:

@@ -12,7 +12,7 @@ from r2mae.domains.baselines import Baseline
 from r2mae.domains.lookup import check_transformer_step
 from r2mae.domains.options import Command, CommandLine, Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
-from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.metrics import FILLING_IN, Metric
 from r2mae.fields import argument, option
 from r2mae.files import ordinary
 from r2mae.fingerprint import fingerprint
@@ -255,7 +255,14 @@ class GenomeDomain(Domain):
         alone = config.evaluation.variants is None
         return (
             *metrics_on(config.evaluation),
-            Metric("masked_loss", "masked loss in nats", higher_is_better=False, bounds=(0, inf), ranked=alone),
+            Metric(
+                "masked_loss",
+                "masked loss in nats",
+                higher_is_better=False,
+                bounds=(0, inf),
+                ranked=alone,
+                question=FILLING_IN,
+            ),
             Metric("accuracy", "masked base accuracy", bounds=(0, 1), ranked=alone),
         )
 

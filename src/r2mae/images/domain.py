@@ -11,7 +11,7 @@ from r2mae.domains.base import Domain
 from r2mae.domains.options import Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import add_as_trained
-from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.metrics import FEATURES, FILLING_IN, Metric
 from r2mae.files import holds, ordinary
 from r2mae.images.config import GAUSSIAN, ImagesConfig, ImagesEvaluationConfig
 from r2mae.images.finetune import FINETUNE, FINETUNED, ImagesBase, finetune_scores
@@ -56,11 +56,13 @@ class ImagesDomain(ImagesBase):
     title = "Images: digits, MNIST, folders of images, .npy, .npz"
     config = ImagesConfig
     metrics = (
-        Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
-        Metric("attribute_accuracy", "attribute probe, scaled accuracy", bounds=(-inf, 1), optional=True),
+        Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1), question=FEATURES),
+        Metric(
+            "attribute_accuracy", "attribute probe, scaled accuracy", bounds=(-inf, 1), optional=True, question=FEATURES
+        ),
         Metric("attribute_accuracy_raw", "attribute probe accuracy", bounds=(0, 1), ranked=False, optional=True),
         Metric("attribute_auroc", "attribute probe AUROC", bounds=(0, 1), ranked=False, optional=True),
-        Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
+        Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1), question=FILLING_IN),
         Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),
         # Not ranked: it measures the same embeddings as the probe.

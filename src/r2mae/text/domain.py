@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import check_transformer_step
 from r2mae.domains.options import CommandLine, Evaluation, ModelFormat, Offered, as_in_run
 from r2mae.errors import UserError
-from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.metrics import FEATURES, FILLING_IN, Metric
 from r2mae.fields import option
 from r2mae.files import holds
 from r2mae.text.config import (
@@ -152,13 +153,28 @@ class TextDomain(Domain):
         probes = [glue_task(name) for name in config.evaluation.glue_probes]
         alone = not tasks and not probes
         return (
-            Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=alone),
+            Metric(
+                "loss",
+                "masked loss in nats",
+                higher_is_better=False,
+                bounds=(0, inf),
+                ranked=alone,
+                question=FILLING_IN,
+            ),
             Metric("accuracy", "masked token accuracy", bounds=(0, 1), ranked=alone),
             *(
-                Metric(f"{task.name}_probe_{task.scores[0]}", f"{task.title} {task.scores[0]}, probe", ranked=not tasks)
+                Metric(
+                    f"{task.name}_probe_{task.scores[0]}",
+                    f"{task.title} {task.scores[0]}, probe",
+                    ranked=not tasks,
+                    question=FEATURES,
+                )
                 for task in probes
             ),
-            *(Metric(f"{task.name}_{task.scores[0]}", f"{task.title} {task.scores[0]}") for task in tasks),
+            *(
+                Metric(f"{task.name}_{task.scores[0]}", f"{task.title} {task.scores[0]}", question=FEATURES)
+                for task in tasks
+            ),
         )
 
     def fingerprint(self, config: TextConfig) -> str:

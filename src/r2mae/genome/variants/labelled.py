@@ -38,12 +38,13 @@ Chosen = Bool[np.ndarray, " n"]
 Places = Int64[np.ndarray, " n"]
 Measure = Callable[[Values], dict[str, float]]
 """From weights of the variants to metrics; 1 for each is the plain value."""
+VARIANTS = "scores of variants"
 _RANKING = (
-    Metric("auroc", "AUROC of variants", bounds=(0, 1)),
+    Metric("auroc", "AUROC of variants", bounds=(0, 1), question=VARIANTS),
     Metric("auprc", "AUPRC of variants", bounds=(0, 1)),
     Metric("partial_auroc", "partial AUROC of variants", bounds=(0, 1)),
 )
-_CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1)),)
+_CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1), question=VARIANTS),)
 _ROWS = 65_536
 _WORDS = {"true": 1.0, "yes": 1.0, "pathogenic": 1.0, "false": 0.0, "no": 0.0, "benign": 0.0}
 _MISSING = ("", ".", "na", "nan")
