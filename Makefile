@@ -6,7 +6,8 @@ export MPLBACKEND := Agg
 .PHONY: demo test test-fast lint bench docs dist clean
 
 demo: .venv/.run
-	$(BIN)/r2mae compare digits --out runs/demo
+	$(BIN)/r2mae compare digits --schemes fixed r2mae r2mae-per-sample --ratios 0.3 0.5 0.7 --low 0.05 --high 0.95 \
+		--norm layer --hidden 128 --latent 64 --steps 600 --out runs/demo
 
 # Two processes, each with whole files: module fixtures are made once, and a laptop has two cores.
 test: .venv/.dev

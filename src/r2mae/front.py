@@ -124,11 +124,6 @@ class ComparisonInFolder(Comparison):
     folder: Path
 
     @property
-    def verdict(self) -> str:
-        """The answer, as the terminal and the report begin it."""
-        return analyse(self).headline
-
-    @property
     def report(self) -> Path:
         """The report, one HTML file."""
         return self.folder / "report.html"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -167,8 +167,8 @@ class CellsConfig(RunConfig):
         """The probes' score, loss and r of hidden genes, then the others; for "both" also those as trained."""
         some = self.data.labels or self.data.regress
         metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False, question=FEATURES)] if some else []
-        told = {"ranked": not some, "optional": True, "question": FILLING_IN}
-        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, **told))
+        asked = Metric("masked_loss", "masked loss", higher_is_better=False, optional=True, question=FILLING_IN)
+        metrics.append(replace(asked, ranked=not some))
         metrics.append(Metric("gene_r", "r by gene", bounds=(-1, 1), ranked=not some, optional=True))
         for column in self.data.labels:
             by = column in self.data.auroc_labels

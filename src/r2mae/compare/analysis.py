@@ -276,7 +276,9 @@ def power_of(comparison: "Comparison", analysis: Analysis, metric: Metric, seeds
     """
     table, reference = scores_by_seed(comparison, metric.name), analysis.references.get(metric.name)
     confidence, rows = 1 - level_of_look(1) / max(len(analysis.rivals), 1), []
-    for label in analysis.rivals if reference else ():
+    if reference is None:
+        return []
+    for label in analysis.rivals:
         own = table[label].dropna()
         pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
         mine = own[pairs].to_numpy(float)
