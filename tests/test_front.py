@@ -153,7 +153,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("names", "domain"),
     [(["a.npy"], "images"), (["a.NPZ"], "images"), (["a.tar.gz"], "images"), (["f/x/a.png"], "images"),
      (["a.h5ad"], "cells"), (["a.txt"], "text"), (["a.jsonl.gz"], "text"), (["f/a.txt"], "text"), (["a.xyz"], None),
-     (["f/meta.json", "f/reference.npy"], "genome"), (["f/a.txt", "f/a.png"], None), (["f/a"], None)],
+     (["f/meta.json", "f/reference.npy"], "genome"), (["f/a.txt", "f/.b"], "text"),
+     (["f/a.txt", "f/a.png"], "images"), (["f/a.txt", "f/a.md"], None), (["f/a"], None)],
 )  # fmt: skip
 def test_the_domain_of_a_path(here: Path, names: list[str], domain: str | None) -> None:
     for name in names:

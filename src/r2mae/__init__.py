@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["MaskRatio", "UserError", "__version__", "compare", "load", "pretrain"]
 
-_HOMES = {
-    "UserError": "r2mae.errors",
-    "MaskRatio": "r2mae.masking.mask_ratio",
-    "load": "r2mae.front",
-    "pretrain": "r2mae.front",
-}
 _PACKAGES = (
     "front",
     "cells",
@@ -39,11 +33,12 @@ _PACKAGES = (
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    from r2mae.lazy import lazy_exports
+
     if name in _PACKAGES:
         return import_module(f"r2mae.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = lazy_exports(__name__, __all__)[0](name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -119,7 +119,10 @@ class TextDomain(Domain):
         from r2mae.text.documents import kind_of
 
         if isinstance(data, Path):
-            return kind_of(data) is not None if data.is_file() else holds(data, kind_of)
+            if data.is_file():
+                return kind_of(data) is not None
+            others = holds(data, lambda file: kind_of(file) is None and not file.name.startswith("."))
+            return holds(data, kind_of) and not others
         if isinstance(data, str):
             return data.startswith("hf:")
         if isinstance(data, list):
