@@ -36,3 +36,25 @@ def test_a_pipe_gets_lines_with_the_time_to_finish() -> None:
         "mnist, r2mae: step 60/100  loss 0.05  ratio 0.70  10 samples/s  0:00:30 left",
         "mnist, r2mae: step 100/100  loss 0.05  ratio 0.70  10 samples/s",
     ]
+
+
+def test_a_long_run_is_warned_of_once_by_its_first_steps() -> None:
+    file, now = StringIO(), [0.0]
+    bar = ProgressBar("a", Console(file=file, width=200), clock=lambda: now[0])
+    bar.start(0, 1000)
+    for seconds, step in ((60, 1), (63, 2), (70, 6), (80, 11), (90, 16)):  # the first step compiles
+        now[0] = seconds
+        bar.update(RunProgress(step, 1000, 0.05, 0.7, 10.0))
+    bar.stop()
+    warned = [line for line in file.getvalue().splitlines() if "takes about" in line]
+    assert len(warned) == 1 and "takes about 0:33:10 more on this machine (2 s a step)" in warned[0]
+
+
+def test_a_short_run_is_not_warned_of() -> None:
+    file, now = StringIO(), [0.0]
+    bar = ProgressBar("a", Console(file=file, width=200), clock=lambda: now[0])
+    bar.start(0, 300)
+    for now[0], step in ((1, 1), (11, 11), (21, 21)):
+        bar.update(RunProgress(step, 300, 0.05, 0.7, 10.0))
+    bar.stop()
+    assert "takes about" not in file.getvalue()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # training knows this module, and does not need rich
     from rich.progress import ProgressColumn
 
 SECONDS_BETWEEN_LINES = 10.0  # without a terminal for a bar
+LONG = 600.0  # seconds of training from which a line warns
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,19 @@ def counting_bar(
         shown.bar.stop()
 
 
+def counter(update: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:
+    """Return a function that adds finished parts of so many, and tells `update` of them, if there is one."""
+    done = 0
+
+    def add(parts: int) -> None:
+        nonlocal done
+        done = min(done + parts, total)
+        if update is not None:
+            update(done, total)
+
+    return add
+
+
 class ProgressBar(_Bar):
     """Shows a bar with loss, ratio, speed and time left; in a file or pipe, a line with these every ten seconds."""
 
@@ -115,12 +129,14 @@ class ProgressBar(_Bar):
 
         note = TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
         super().__init__(label, *time_columns(), note, console=console, clock=clock, at_once=True, expand=True)
+        self._paced: tuple[int, float] | None = None
+        self._warned = False
 
     def start(self, step: int, total: int) -> None:
         """Open the bar."""
         self._task = self.bar.add_task(self.label, total=total, completed=step, note="")
         self.bar.start()
-        self._first, self._began = step, self.clock()
+        self._first, self._began, self._paced = step, self.clock(), None
         if step and self.bar.disable:
             self.console.print(f"{self.label}: resumes at step {step} of {total}", soft_wrap=True)
 
@@ -129,10 +145,31 @@ class ProgressBar(_Bar):
         ratio = f"ratio {progress.ratio:.2f}  " if progress.ratio else ""  # 0 for a run that hides nothing
         note = f"loss {progress.loss:.4g}  {ratio}{progress.samples_per_second:,.0f} samples/s"
         self.bar.update(self._task, completed=progress.step, note=note)
+        self._warn_if_long(progress)
         done, rest = progress.step - self._first, progress.total - progress.step
         seconds = round((self.clock() - self._began) / max(done, 1) * rest)  # at the mean speed since the start
         left = f"  {timedelta(seconds=seconds)} left" if rest else ""
         self.line(f"step {progress.step}/{progress.total}  {note}{left}")
+
+    def _warn_if_long(self, progress: RunProgress) -> None:
+        """Print once how long the run will take, if that is long, by the steps after the first report.
+
+        The first steps also compile and read.
+        """
+        if self._warned or self._paced is None:
+            self._paced = self._paced or (progress.step, self.clock())
+            return
+        steps, seconds = progress.step - self._paced[0], self.clock() - self._paced[1]
+        if steps < 1 or seconds < SECONDS_BETWEEN_LINES / 2:
+            return
+        self._warned, left = True, seconds / steps * (progress.total - progress.step)
+        if left > LONG:
+            self.console.print(
+                f"{self.label}: takes about {timedelta(seconds=round(left, -1))} more on this machine "
+                f"({seconds / steps:.2g} s a step): give fewer --steps or --epochs, a smaller --preset, or a GPU",
+                soft_wrap=True,
+                highlight=False,
+            )
 
     def stop(self) -> None:
         """Close the bar."""

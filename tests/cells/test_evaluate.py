@@ -91,7 +91,10 @@ def test_scores_of_a_model(data: CellData, built: tuple[GeneTask, torch.nn.Modul
     model.train()
     scores = evaluate(CONFIG, task, model, data)
     assert model.training
-    assert scores == evaluate(CONFIG, task, model, data)
+    told: list[tuple[int, int]] = []
+    assert scores == evaluate(CONFIG, task, model, data, progress=lambda done, total: told.append((done, total)))
+    assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1][0] == told[-1][1]
+    assert len({total for _, total in told}) == 1
     assert {metric.name for metric in DOMAIN.metrics_of(CONFIG) if not metric.optional} <= scores.keys()
     averaged = ("cell_type_bacc", "cell_type_f1", "disease_bacc", "disease_f1", "age_spearman_cell")
     averaged = (*averaged, "age_spearman_donor")

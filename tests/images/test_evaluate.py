@@ -71,7 +71,10 @@ def test_seeds_split_differently_and_schemes_alike(config: ImagesConfig) -> None
 def test_scores(config: ImagesConfig, data: ImageData) -> None:
     task, model = build(data)
     scores = evaluate(config, task, model, data)
-    assert scores == evaluate(config, task, model, data)
+    told: list[tuple[int, int]] = []
+    assert scores == evaluate(config, task, model, data, progress=lambda done, total: told.append((done, total)))
+    assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1][0] == told[-1][1]
+    assert len({total for _, total in told}) == 1
     assert {metric.name for metric in DOMAIN.metrics if not metric.optional} <= scores.keys()
     assert 0.5 < scores["probe_accuracy"] <= 1  # even a random layer separates digits
     assert scores["masked_mse"] == pytest.approx(np.mean([scores[f"masked_mse_{ratio:g}"] for ratio in RATIOS]))

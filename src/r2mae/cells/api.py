@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float32, Int64
+from scipy.sparse import csr_matrix
 
 from r2mae.cells.batches import batches_of, embed_rows, split_data
 from r2mae.cells.config import LEAST_STEPS, CellsConfig, CellsDataConfig
+from r2mae.cells.counts import CountDataset, DatasetCounts
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.table import IN_MEMORY, CellTable, align_batches, load_cells, log_notes
 from r2mae.cells.trained import InMemoryDomain, QueryDomain, TrainedModel, load_trained, save_trained
@@ -89,6 +91,49 @@ class MaskedAutoencoder:
         self._config = _make_config({**setup, **sizes, **masking, **measured, "seed": seed})
         self._trained: TrainedModel | None = None
         self._query: QueryDomain | None = None
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: CountDataset,
+        obs: pd.DataFrame,
+        genes: Sequence[str],
+        *,
+        batch_key: str | None = None,
+        **options: Any,
+    ) -> "MaskedAutoencoder":
+        """Make a model of counts that do not lie in one file or in memory; they are read when they are needed.
+
+        Parameters
+        ----------
+        dataset : CountDataset
+            ``dataset[i]`` returns the raw counts of cell i, and ``__getitems__(cells)``, if it exists, those of many.
+        obs : DataFrame
+            A row for each cell, in the order of the data set.
+        genes : sequence of str
+            The names of the counts.
+        batch_key : str, optional
+            Column of obs with the batch.
+        **options
+            As of the class.
+        """
+        from anndata import AnnData
+
+        names = tuple(map(str, genes))
+        if len(names) < 2 or len({*names}) < len(names):
+            raise UserError("genes takes two names or more, each once")
+        if len(obs) < 2:
+            raise UserError(f"obs has {len(obs)} cells, and training needs two or more")
+        frame = obs.set_axis(obs.index.astype(str))
+        size, shape = len(frame), (len(frame), len(names))
+        columns = np.concatenate([np.arange(len(names)), np.zeros(size - 1, np.int64)])
+        ends = np.concatenate([[0], np.arange(len(names), len(columns) + 1)])
+        counts = csr_matrix((np.ones(len(columns), np.uint8), columns, ends), shape=shape)
+        adata = AnnData(counts, obs=frame, var=pd.DataFrame(index=list(names)))  # in place of what is read later
+        cls.setup_anndata(adata, batch_key=batch_key)
+        self = cls(adata, **options)
+        self._table = replace(self._table, name="the data set", counts=DatasetCounts(csr_matrix(shape), None, dataset))
+        return self
 
     def __repr__(self) -> str:
         size = f"{len(self._table):,} cells of {len(self._table.genes):,} genes"

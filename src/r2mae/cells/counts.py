@@ -8,12 +8,12 @@ import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
@@ -64,6 +64,44 @@ class Counts:
         if self.places is None:
             return Counts, (self.matrix,)
         return map_counts, (*self.places, self.matrix.indptr, self.shape)
+
+
+@runtime_checkable
+class CountDataset(Protocol):
+    """Counts that do not lie in one file: a map-style data set, as PyTorch has them."""
+
+    def __getitem__(self, cell: int, /) -> Any:
+        """Return the raw counts of a cell: an array or a sparse row, with a value for each gene.
+
+        A data set that reads many cells faster at a time also has ``__getitems__(cells)``, as in PyTorch, which returns
+        a matrix or a list of rows.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetCounts(Counts):
+    """Counts that a :class:`CountDataset` returns when they are needed; `matrix` has only the shape."""
+
+    dataset: Any = None
+
+    def rows(self, indices: Rows) -> csr_matrix:
+        """Read these cells; a UserError is raised if they are no counts of the genes."""
+        cells = np.asarray(indices).tolist()
+        many = getattr(self.dataset, "__getitems__", None)
+        found = [self.dataset[cell] for cell in cells] if many is None else many(cells)
+        if isinstance(found, list | tuple):
+            found = vstack([csr_matrix(one) for one in found], format="csr")
+        matrix = csr_matrix(found, dtype=np.float32)
+        matrix.sum_duplicates()
+        if matrix.shape != (len(cells), self.shape[1]):
+            shape = " x ".join(map(str, matrix.shape))
+            raise UserError(f"the data set returned {shape} counts for {len(cells)} cells of {self.shape[1]} genes")
+        if not (np.isfinite(matrix.data).all() and (matrix.data >= 0).all() and (matrix.data % 1 == 0).all()):
+            raise UserError("the data set returned values that are no raw counts: return whole numbers from 0 on")
+        return matrix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DatasetCounts, (self.matrix, None, self.dataset)
 
 
 def map_counts(data: Place, indices: Place, indptr: np.ndarray, shape: tuple[int, int]) -> Counts:

@@ -69,7 +69,7 @@ class CellsDomain(Domain):
     title = "Single cells: raw counts in .h5ad"
     config = CellsConfig
     sets = SETS
-    evaluation_support = ("items",)
+    evaluation_support = ("items", "progress")
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",

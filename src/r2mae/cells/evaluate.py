@@ -27,6 +27,7 @@ from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
+from r2mae.progress import counter
 from r2mae.training.task import Batches
 from r2mae.training.validation import (
     EVALUATION_KEY,
@@ -63,6 +64,7 @@ def evaluate(
     data: "CellData",
     *,
     items: ItemRecorder | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
 
@@ -73,6 +75,8 @@ def evaluate(
         ones for the probes, masked ones at each ratio for reconstruction.
     items : ItemRecorder, optional
         Records the share of each validation cell in ``masked_loss``.
+    progress : callable, optional
+        Called with the number of batches done and the total.
 
     Returns
     -------
@@ -82,21 +86,31 @@ def evaluate(
         each ratio, such as ``masked_loss_0.1``. Undefined scores are omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
+    embedded, validation = -(-len(data.table) // _BATCH), len(data.validation or ())
+    draws = -(-GENE_SETS // (parts := max(1, validation // _SMALL_BATCH))) * parts
+    read = (len(RATIOS) * -(-validation // _BATCH) + len(LOSS_RATIOS) * draws) if validation else 0
+    add = counter(progress, (embedded + read) * (1 + (config.evaluation.bn_statistics == "both")))
 
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
             scores = evaluate_embedding(data.table, partial(embed_rows, task, model, data.table), config)
+        add(embedded)
         if data.validation is None or not len(data.validation):
             return scores
         with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=wanted) as prepare:
+
+            def at_ratio(ratio: float) -> None:
+                add(1)
+                prepare(ratio)
+
             scores |= reconstruction_scores(
                 lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
                 task.genes,
                 data.validation,
                 device=next(model.parameters()).device,
-                prepare=prepare,
+                prepare=at_ratio,
             )
-            losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
+            losses = masked_gene_losses(task, model, data.validation, prepare=at_ratio, items=items)
         return scores | _finite_scores(by_ratio("masked_loss", LOSS_RATIOS, losses))
 
     return score_with_statistics(config.evaluation.bn_statistics, measure, items)

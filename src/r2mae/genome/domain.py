@@ -54,6 +54,9 @@ class Regions:
 class ScoreVariants:
     """Score variants of a genome with a pretrained model.
 
+    Substitutions of one base are scored. Indels are not: the model, as GPN-MSA, has the reference's positions only.
+    Write a variant of several substituted bases as a row for each. Lines count what has no score, by reason.
+
     Parameters
     ----------
     run : str

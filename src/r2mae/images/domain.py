@@ -165,7 +165,7 @@ class ImagesDomain(ImagesBase):
 
         return on_gaussian(task, model)
 
-    evaluation_support = ("items", "kept")
+    evaluation_support = ("items", "kept", "progress")
 
     def evaluate(
         self,

@@ -24,7 +24,9 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.task import ImageTask, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
+from r2mae.progress import counter
 from r2mae.training.validation import (
+    BATCH,
     EVALUATION_KEY,
     RecordedBatches,
     evaluating,
@@ -52,12 +54,14 @@ def evaluate(
     data: ImageData,
     *,
     items: ItemRecorder | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
     The probe is the paper's: a new layer, Adam, 15 epochs, and at least 2,000 steps. If the configuration says so,
     batch statistics are re-estimated on training images: unmasked ones for the probe and the unmasked error, masked
     ones at each ratio for the masked error. `items` records accuracies and masked and clean errors of single images.
+    `progress` is called with the number of batches done and the total.
 
     Returns
     -------
@@ -68,7 +72,10 @@ def evaluate(
         ``effective_rank`` and ``spectral_entropy`` of the test embeddings. With "both", also each score as
         ``as_trained_…``.
     """
-    batches = ImageBatches(data.splits.test.images)
+    batches, splits = ImageBatches(data.splits.test.images), data.splits
+    embedded, read = (-(-images // BATCH) for images in (len(splits.train) + len(splits.test), len(batches)))
+    twice = config.evaluation.bn_statistics == "both"
+    add = counter(progress, (embedded + len(RATIOS) * read) * (1 + twice))
 
     def measure(re_estimated: bool, items: ItemRecorder) -> dict[str, float]:
         _identify_labels(items, data.splits)
@@ -76,8 +83,14 @@ def evaluate(
             scores = embedding_scores(partial(embed_set, task, model), data.splits, config.seed, items=items)
             if task.reconstructs:
                 scores["clean_mse"] = clean_mse(task, model, batches, items)
+        add(embedded)
         with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
-            return scores | masked_scores(task, model, batches, items, prepare)
+
+            def at_ratio(ratio: float) -> None:
+                add(1)
+                prepare(ratio)
+
+            return scores | masked_scores(task, model, batches, items, at_ratio)
 
     return score_with_statistics(config.evaluation.bn_statistics, measure, items)
 
