@@ -16,7 +16,7 @@ BASES = "ACGTACGTAC"
 MITOCHONDRIAL = ["chrM", "M", "MT", "chrMT", "NC_012920.1", "J01415.2", "mt", "NC_012920"]
 SAME = [
     MITOCHONDRIAL,
-    ["chr1", "1", "Chr1", "NC_000001.10", "NC_000001.11", "CM000663.2"],
+    ["chr1", "1", "Chr1", "NC_000001.11", "NC_000001", "CM000663.2"],
     ["chrX", "X", "NC_000023.11", "CM000685.2"],
     ["chrY", "Y", "NC_000024.10", "CM000686.2"],
     ["chr22", "22", "NC_000022.11", "CM000684.1"],
@@ -49,6 +49,16 @@ def test_every_name_of_a_chromosome_finds_each_of_the_others_and_nothing_else(na
 def test_an_ambiguous_name_finds_nothing_and_an_exact_one_itself() -> None:
     contigs = Contigs(Layout(("s",), ("NC_000001.10", "NC_000001.11"), (5, 5)))
     assert [contigs.number(name) for name in ("chr1", "NC_000001.10", "NC_000001.11")] == [-1, 0, 1]
+
+
+def test_another_version_of_an_accession_is_not_found_and_unknown_versions_are_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    contigs = Contigs(Layout(("s",), ("NC_000001.11", "chr2"), (5, 5)))
+    names = ("NC_000001.10", "NC_000001.11", "NC_000001", "chr1", "CM000663.1", "NC_000002.11")
+    assert [contigs.number(name) for name in names] == [-1, 0, 0, 0, 0, 1]
+    contigs.report("a.vcf")
+    assert "the store lacks NC_000001.10" in caplog.text and "check that it is the same" in caplog.text
 
 
 def test_the_report_names_what_was_found_and_what_was_not(caplog: pytest.LogCaptureFixture) -> None:

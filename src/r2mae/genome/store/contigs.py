@@ -38,6 +38,12 @@ def _plain(name: str) -> str:
     return f"{scaffold[1]}.{scaffold[2]}" if scaffold else "m" if plain in _MITOCHONDRIAL else plain
 
 
+def _differ(name: str, other: str) -> bool:
+    """Return whether two names are versions of one accession, such as NC_000001.10 (hg19) and NC_000001.11 (hg38)."""
+    (one, _, version), (same, _, its) = (text.lower().partition(".") for text in (name, other))
+    return one == same in _ACCESSIONS and "" != version != its != ""
+
+
 def read_renamed(given: Iterable[str]) -> dict[str, str]:
     """Read names of contigs and what the store calls them: texts ``OLD=NEW``, and files of two columns."""
     renamed = dict[str, str]()
@@ -82,7 +88,10 @@ class Contigs:
         """Return the number of a contig, -1 if the store has none of this name."""
         found = self._seen.get(name)
         if found is None:
-            found = self._seen[name] = self._known.get(name, self._spelt.get(_plain(name), -1))
+            found = self._known.get(name, self._spelt.get(_plain(name), -1))
+            if name not in self._known and found >= 0 and _differ(name, self._names[found]):
+                found = -1
+            self._seen[name] = found
         return found
 
     def fits(self, name: str, *, length: int | None = None, end: int = 0) -> bool:
@@ -125,6 +134,8 @@ class Contigs:
             given = Counter(own for name, own in others if name == own or name not in self._known)
             twice = sorted(own for own, count in given.items() if count > 1)
             more = f"; several names of the file are {_some(twice)}: leave one of them" if twice else ""
+            if any(name.lower().partition(".")[0] in _ACCESSIONS for name, own in others if name != own):
+                more += "; the assembly that an accession's version means is not known there: check that it is the same"
             warn_once(f"{where}: contigs have other names in the store: {_some(matched)}{more}")
         if missing and all_needed:
             warn_once(f"{where}: the store lacks {_some(missing)}; it has {known}: {hint}")
