@@ -9,9 +9,10 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cache
+from itertools import islice
 from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -20,6 +21,7 @@ from r2mae.errors import UserError
 
 _MAX_REPR = 120  # characters of a value in an error
 _NULL = "null"  # the text for None, as in YAML
+_MOST_VALUES = 10_000  # of a list
 _MOST = 2**31 - 1  # of a whole number without a range; far above what any run needs, and low enough for no overflow
 TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 """The words that flags take, in lower case."""
@@ -216,6 +218,17 @@ _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity|
 def decimal(text: str) -> float | None:
     """Return the number that a text is, None if it is none: Python reads blanks, ``1_2`` and full-width digits, too."""
     return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+def several(name: str, given: Any) -> list[Any]:
+    """Return one value or several of a call in Python as a list; a UserError names what has too many."""
+    given = plain(given)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return [given]
+    values = list(islice(given, _MOST_VALUES + 1))
+    if len(values) > _MOST_VALUES:
+        raise UserError(f"{name} has more than {_MOST_VALUES:,} entries: give fewer")
+    return values
 
 
 def whole_number(value: Any, name: str, least: int = 1) -> int:

@@ -1,7 +1,7 @@
 """Pretrain, compare and load in one call: ``r2mae.pretrain``, ``r2mae.compare`` and ``r2mae.load``."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from os import PathLike, fspath
 from pathlib import Path
@@ -17,7 +17,6 @@ from r2mae.cli.configs import config_options, read_sources
 from r2mae.compare.analysis import analyse
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.gather import gather_again
-from r2mae.compare.runs import seeds_of
 from r2mae.domains.base import Domain
 from r2mae.domains.given import domain_of_data, kept, passing
 from r2mae.domains.lookup import check_run, domain_of_run, get_domain
@@ -25,8 +24,9 @@ from r2mae.domains.sources import Sources
 from r2mae.environment import standard_session
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.metrics import label_of
-from r2mae.fields import options_of, read_fields
+from r2mae.fields import options_of, plain, read_fields, several
 from r2mae.progress import ProgressBar
+from r2mae.spawned import end_if_started_by_script
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
@@ -217,9 +217,9 @@ def compare(
     >>> print(comparison.verdict)  # doctest: +SKIP
     """
     sources, own, given = _read("compare", compare_command.Options, data, domain, {**options, "out": out})
-    plan = compare_command.make_plan(sources, own, given)
-    if "seeds" in options:  # of a list of one number that is the seed
-        plan = replace(plan, seeds=seeds_of(options["seeds"]))
+    # A list of one number is that seed; the command line and files mean how many.
+    which = isinstance(plain(options.get("seeds")), Iterable) and not isinstance(options["seeds"], str)
+    plan = compare_command.make_plan(sources, own, given, which=which)
     quiet = Terminal(quiet=True)
     found = compare_command.carry_out(plan, own, progress=None if progress else quiet, table=quiet)
     return ComparisonInFolder(**vars(found), folder=plan.out)
@@ -249,6 +249,7 @@ def _read(
     command: str, kind: type[_Options], data: Any, domain: str | None, options: Mapping[str, Any]
 ) -> tuple[Sources, _Options, dict[str, Any]]:
     """Return the sources of a command, its own options, and those given of the configuration."""
+    end_if_started_by_script()
     given = {name: value for name, value in options.items() if name != "out" or value is not None}
     words = [] if domain is None else [domain]
     if isinstance(data, str | PathLike):
@@ -274,6 +275,6 @@ def _read(
     mine = {name: value for name, value in given.items() if name in own}
     for name, value in mine.items():
         if own[name].is_list and value is not None:
-            mine[name] = [*value] if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+            mine[name] = several(name, value)
     values = {**filed, **read_fields(kind, mine)}
     return sources, kind(**values), {name: value for name, value in given.items() if name not in own}

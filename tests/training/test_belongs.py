@@ -88,6 +88,7 @@ def test_a_folder_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         ("'spawn', force=True", "fit(config, DOMAIN, 'run')"),
         ("'forkserver'", "fit(config, DOMAIN, 'run')"),
         ("None", "compare(config, DOMAIN, schemes='r2mae', seeds=9, out=Path('runs'), jobs=2)"),
+        ("None", "import r2mae; r2mae.compare('digits', schemes='r2mae', out='runs', jobs=2)"),
     ],
 )
 def test_a_script_without_a_guard_is_named(tmp_path: Path, start: str, call: str) -> None:

@@ -86,8 +86,8 @@ class Plan:
     out: Path
 
 
-def make_plan(sources: Sources, options: Options, given: Mapping[str, Any]) -> Plan:
-    """Return what the options describe."""
+def make_plan(sources: Sources, options: Options, given: Mapping[str, Any], *, which: bool = False) -> Plan:
+    """Return what the options describe; one number of seeds is how many, or with `which` the seed."""
     from r2mae.compare.runs import against_label, default_schemes, plan_variants, seeds_of
 
     domain = sources.domain
@@ -96,7 +96,8 @@ def make_plan(sources: Sources, options: Options, given: Mapping[str, Any]) -> P
     schemes = default_schemes(config) if options.schemes is None else list(options.schemes)
     variants = plan_variants(config, schemes, of_schemes, options.ratios)
     against, out = against_label(options.against, variants), f"runs/compare-{Path(config.data.source).stem}"
-    seeds, out = seeds_of(options.seeds[0] if len(options.seeds) == 1 else options.seeds), options.out or out
+    one = len(options.seeds) == 1 and not which
+    seeds, out = seeds_of(options.seeds[0] if one else options.seeds), options.out or out
     return Plan(config, domain, schemes, of_schemes, baselines, variants, seeds, against, Path(out))
 
 

@@ -25,10 +25,10 @@ from r2mae.compare.runs import (
     against_label,
     baseline_variants,
     default_label,
+    listed,
     plan_variants,
     runs_of,
     seeds_of,
-    several,
 )
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
@@ -95,7 +95,7 @@ def compare(
     base = base.replace(threads=base.machine.threads or 1)
     variants, seeds = plan_variants(base, schemes, options, ratios), seeds_of(seeds)
     named = against_label(against, variants)
-    baselines = several("baselines", baselines, str)
+    baselines = listed("baselines", baselines, str)
     check_baselines(base, domain, baselines)
     variants += baseline_variants(base, baselines, variants)
     runs = runs_of(variants, seeds, out)

@@ -7,18 +7,17 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
 from r2mae.compare.comparison import BASELINE
 from r2mae.errors import UserError, nearest
-from r2mae.fields import describe_type, plain, short_repr, value_of
+from r2mae.fields import describe_type, plain, several, short_repr, value_of
 from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme import SchemeSpec
 
-_MOST = 10_000  # seeds, schemes or ratios of a comparison
+_MOST = 10_000  # seeds of a comparison
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class SweepRun:
 
 def seeds_of(given: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
     """Return the seeds: 0, 1, 2 for the number 3, and those of a list as they are."""
-    count, seeds = plain(given), several("seeds", given, int)
+    count, seeds = plain(given), listed("seeds", given, int)
     if not isinstance(count, Iterable):
         if not 1 <= seeds[0] <= _MOST:
             raise UserError(f"a comparison takes 1 to {_MOST:,} seeds, not {short_repr(given)}")
@@ -66,13 +65,9 @@ def seeds_of(given: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
     return seeds
 
 
-def several(name: str, given: Any, kind: Any) -> list[Any]:
+def listed(name: str, given: Any, kind: Any) -> list[Any]:
     """Return one value or several of a type as a list; an error names them by `name`."""
-    given = plain(given)
-    one = isinstance(given, str) or not isinstance(given, Iterable)
-    values = [given] if one else list(islice(given, _MOST + 1))
-    if len(values) > _MOST:
-        raise UserError(f"{name} has more than {_MOST:,} entries: give fewer")
+    values = several(name, given)
     try:
         return [value_of(value, kind) for value in values]
     except ValueError:
@@ -145,8 +140,8 @@ def plan_variants(
     UserError
         For unknown or repeated schemes, impossible ratios, and options that no variant takes.
     """
-    schemes = several("schemes", schemes, str)
-    chosen = None if ratios is None else several("ratios", ratios, float)
+    schemes = listed("schemes", schemes, str)
+    chosen = None if ratios is None else listed("ratios", ratios, float)
     if not schemes:
         raise UserError("schemes is an empty list: name schemes, or omit the option")
     if chosen is not None and not chosen:
