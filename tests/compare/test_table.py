@@ -1,9 +1,11 @@
 """The console table: its numbers are those of the comparison, and it fits."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ Make = Callable[..., Comparison]
 
 def shown(comparison: Comparison, width: int = 100) -> str:
     console = Console(width=width, record=True, file=StringIO())
-    print_comparison(console, comparison, analyse(comparison))
+    print_comparison(console, comparison, analyse(comparison), Path("a"))
     return console.export_text()
 
 
@@ -91,6 +93,19 @@ def test_the_table_is_whole_at_any_width_and_at_most_six_lines_follow(
         assert [*chain.from_iterable(rows)] == line(wide, label).removeprefix(label).split()
     assert len(wide.split("\n\n")) == 2 and (len(blocks) > 2) == (width <= 100)
     assert len(wide.split("\n\n")[1].strip().splitlines()) <= 6
+
+
+def test_the_next_command_has_the_words_of_this_one_but_seeds_and_folder(tiny: Make) -> None:
+    from r2mae.cli.compare import _repeated
+
+    words = _repeated(
+        ["digits", "--seeds", "0", "1", "--low", "0.1", "--out=a", "--ratios", "0.5", "--json", "--out", "b"]
+    )
+    assert words == ["r2mae", "compare", "digits", "--low", "0.1", "--ratios", "0.5"]
+    comparison = tiny({"fixed 0.50": [1.0, 1.1], "r2mae": [1.2, 0.9]}, command=words)
+    assert re.search(
+        r"Next: r2mae compare digits --low 0.1 --ratios 0.5 --seeds \d+ --out a-\d+-seeds ", shown(comparison)
+    )
 
 
 def test_the_best_mean_is_bold_and_the_verdict_coloured(tiny: Make) -> None:

@@ -185,7 +185,7 @@ def paired_differences(comparison: Comparison, analysis: Analysis) -> Figure:
             axes.set_xlim(lowest, highest)
             axes.set_ylim(len(rows) - 0.4, -0.6)
             axes.set_yticks(range(len(rows)), list(rows))
-            axes.tick_params(axis="y", length=0)
+            axes.tick_params(axis="y", length=0, pad=9)  # room for an arrow
             axes.grid(axis="x")
             axes.spines["left"].set_visible(False)
             axes.xaxis.set_major_locator(MaxNLocator(5))

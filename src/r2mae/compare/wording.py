@@ -81,11 +81,6 @@ def seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
-def comparator(against: str) -> str:
-    """Return what variants are compared with, as sentences name it."""
-    return "the best fixed ratio" if against == BEST_FIXED else against
-
-
 def chance(p: float) -> str:
     """Return a p-value as text; a dash if it is not finite."""
     if not math.isfinite(p):
