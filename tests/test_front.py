@@ -229,6 +229,7 @@ def test_a_run_of_arrays(here: Path) -> None:
     batch = torch.from_numpy(PIXELS[5:7, ..., None])
     np.testing.assert_allclose(rows[5:7], run.embed(batch).detach(), rtol=1e-5)
     weights = (run.folder / "model.safetensors").stat().st_mtime_ns
+    assert run.folder.is_absolute()
     again = r2mae.pretrain(data, scheme="r2mae", low=0.2, high=0.9, **TINY)
     assert again.config == run.config == r2mae.load(run.folder).config
     assert (run.folder / "model.safetensors").stat().st_mtime_ns == weights
@@ -263,7 +264,7 @@ def test_runs_of_cells_and_of_texts(here: Path) -> None:
 def test_a_comparison(here: Path) -> None:
     options: dict[str, Any] = {"schemes": ["fixed", "r2mae"], "ratios": 0.5, "seeds": 2, "baselines": "none", **TINY}
     found = r2mae.compare(PIXELS, out="runs/c", **options)
-    assert found.report == Path("runs/c/report.html")
+    assert found.report == here / "runs/c/report.html"
     assert found.report.is_file()
     assert set(found.table["seed"]) == {0, 1}
     told = json.loads(Path("runs/c/results.json").read_text())["headline"]

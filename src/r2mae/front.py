@@ -222,7 +222,7 @@ def compare(
     plan = compare_command.make_plan(sources, own, given, which=which)
     quiet = Terminal(quiet=True)
     found = compare_command.carry_out(plan, own, progress=None if progress else quiet, table=quiet)
-    return ComparisonInFolder(**vars(found), folder=plan.out)
+    return ComparisonInFolder(**vars(found), folder=plan.out.absolute())
 
 
 def load(folder: str | PathLike[str], *, device: str = "cpu") -> Any:
@@ -237,12 +237,12 @@ def load(folder: str | PathLike[str], *, device: str = "cpu") -> Any:
     if not (path / "compare.json").is_file():
         return _load_run(path, device)
     known = read_json(path / "results.json").get("looks", {}) if (path / "results.json").is_file() else {}
-    return ComparisonInFolder(**{**vars(gather_again(path, examples=False)), "looks": known}, folder=path)
+    return ComparisonInFolder(**{**vars(gather_again(path, examples=False)), "looks": known}, folder=path.absolute())
 
 
 def _load_run(path: Path, device: str) -> PretrainedRun:
     domain = domain_of_run(RunFolder(path).read_config(), path)
-    return PretrainedRun(path, *load_model(path, domain, device=device, unmasked=True))
+    return PretrainedRun(path.absolute(), *load_model(path, domain, device=device, unmasked=True))
 
 
 def _read(
