@@ -85,16 +85,16 @@ def test_a_folder_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("start", "call"),
     [
-        ("'spawn', force=True", "fit(config, DOMAIN, 'run')"),
-        ("'forkserver'", "fit(config, DOMAIN, 'run')"),
-        ("None", "compare(config, DOMAIN, schemes='r2mae', seeds=9, out=Path('runs'), jobs=2)"),
-        ("None", "import r2mae; r2mae.compare('digits', schemes='r2mae', out='runs', jobs=2)"),
+        ("set_start_method('spawn', force=True)", "fit(config, DOMAIN, 'run')"),
+        ("set_start_method('forkserver')", "fit(config, DOMAIN, 'run')"),
+        ("get_context()", "compare(config, DOMAIN, schemes='r2mae', seeds=9, out=Path('runs'), jobs=2)"),
+        ("get_context()", "import r2mae; r2mae.compare('digits', schemes='r2mae', out='runs', jobs=2)"),
     ],
 )
 def test_a_script_without_a_guard_is_named(tmp_path: Path, start: str, call: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        f"import multiprocessing\nfrom pathlib import Path\nmultiprocessing.set_start_method({start})\n"
+        f"import multiprocessing\nfrom pathlib import Path\nmultiprocessing.{start}\n"
         "from r2mae.images import DOMAIN, ImagesConfig\nfrom r2mae.training import fit\n"
         "from r2mae.compare.compare import compare\n"
         f"config = ImagesConfig.make(workers=2, **{SIZES})\n{call}\n"
