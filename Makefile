@@ -9,9 +9,9 @@ demo: .venv/.run
 	$(BIN)/r2mae compare digits --schemes fixed r2mae r2mae-per-sample --ratios 0.3 0.5 0.7 --low 0.05 --high 0.95 \
 		--norm layer --hidden 128 --latent 64 --steps 600 --out runs/demo
 
-# Two processes, each with whole files: module fixtures are made once, and a laptop has two cores.
+# Two processes, each with whole files: module fixtures are made once, and a laptop has two cores. Long files are first.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Without whatever trains or takes long, and with fewer cases of each property: under two minutes.
 test-fast: .venv/.dev

@@ -12,12 +12,14 @@ import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
+import typecheck  # noqa: F401 — it takes the place of `jaxtyping.jaxtyped`
 from no_training import GUARD
 
-# Before anything of r2mae is imported: jaxtyping's shapes become checks, by beartype, in every function.
+# Before anything of r2mae is imported: annotations become checks, by beartype, in every function.
 install_import_hook(["r2mae", "r2mae_paper"], "typecheck.check")
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.fsync = lambda fd: None  # no test cuts the power: none waits for the disk
 
 # No test is timed, the machine may be busy; in CI the same cases are tried every time.
 hypothesis.settings.register_profile("r2mae", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -32,6 +34,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     whole = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
     return re.search(whole, collection_path.read_text(encoding="utf-8"), re.MULTILINE) is not None or None
+
+
+# Files of few, long tests: they begin first, so that no process waits for the other in the end.
+FIRST = [
+    f"test_{name}.py"
+    for name in ["frozen", "contract", "randomness", "kill", "nodes", "tutorials", "dask_runner", "ddp", "cell_tables"]
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the longest files to the front; within a file the order stays."""
+    items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 @pytest.hookimpl(tryfirst=True)

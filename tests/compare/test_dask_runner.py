@@ -137,7 +137,9 @@ def test_ctrl_c_saves_the_step_and_leaves_the_workers_free(
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scheduler_that_goes_away(
+    tmp_path: Path, heard: Console, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "c"
     run = out / "runs" / "r2mae" / "seed-0"
     with LocalCluster(tmp_path) as cluster:
@@ -146,6 +148,7 @@ def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pyte
         with pytest.raises(UserError, match=r"the scheduler of the cluster has gone.*rerun the same command to resume"):
             compare(LONG, DOMAIN, **ONE, out=out, cluster=ClusterOptions(cluster.address), console=heard)
         soon(lambda: not is_locked(run))  # its worker ends, and the run with it
+    monkeypatch.setattr(dask_runner, "_CONNECT", 0.5)
     words = ["compare", "images", "digits", "--schemes", "r2mae", "--seeds", "1", "--steps", "2", "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "d"), "--cluster", "tcp://127.0.0.1:9"]) == 2
     assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err

@@ -70,7 +70,7 @@ class Entry:
     module : callable, optional
         For a domain that is not registered: makes it, and returns where it lives.
     variants : mapping of str to (str, mapping)
-        Models with which everything is tried once more, by a label: a name, and fields of the configuration.
+        Models with further fields of the configuration, by a label: what differs with them is tried, too.
     """
 
     write: Callable[[Path], str]
@@ -243,13 +243,16 @@ def known(name: str) -> Iterator[None]:
 
 
 def cases() -> list[tuple[str, str]]:
-    """Return every domain with each of its models; one that has no registry of models with an empty name."""
+    """Return every domain with each of its models and variants; one without a registry of models has an empty name."""
     found = []
     for name in dict.fromkeys([*DOMAINS, *ENTRIES]):
         with known(name):
             found += [(name, model) for model in get_domain(name).config.models or {"": ""}]
             found += [(name, label) for label in entry_of(name).variants]
     return found
+
+
+VARIANTS = [(name, label) for name, entry in ENTRIES.items() for label in entry.variants]
 
 
 @dataclass(frozen=True)
@@ -315,10 +318,21 @@ def made(name: str, model: str, folder: Path) -> Iterator[Case]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="module", params=cases(), ids=lambda pair: " ".join(pair).strip())
+@pytest.fixture(
+    scope="module",
+    params=[one for one in cases() if one not in VARIANTS],
+    ids=lambda pair: " ".join(pair).strip(),
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     """Every domain with every model."""
     with made(*request.param, tmp_path_factory.mktemp(request.param[0])) as one:
+        yield one
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=" ".join)
+def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    """Every variant of a model."""
+    with made(*request.param, tmp_path_factory.mktemp("variant")) as one:
         yield one
 
 

@@ -272,6 +272,28 @@ def test_two_processes_take_the_steps_of_one(
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=0.3)
 
 
+def test_a_variant_keeps_the_contract(
+    variant: Case,
+    pairs: tuple[Path, "subprocess.CompletedProcess[str]"],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All schemes train it in tests/frozen; what else depends on the data or the model is tried here."""
+    test_everything_is_there_and_a_model_is_built_from_plain_values(variant)
+    for scheme in TWO:
+        test_a_step_moves_the_model(variant, scheme, tmp_path / scheme)
+        test_the_model_does_not_see_hidden_values(variant, scheme)
+    test_samples_of_different_ratios_count_alike(variant)
+    test_a_run_that_was_cut_off_ends_with_the_same_bytes(variant, TWO[1], tmp_path / "resumed")
+    test_embeddings_are_deterministic_with_a_row_for_each_sample(variant)
+    test_every_metric_is_measured_within_its_bounds(variant)
+    test_scores_of_single_items_are_those_of_the_run(variant)
+    (tmp_path / "exported").mkdir()
+    test_every_exporter_writes_a_file(variant, tmp_path / "exported")
+    test_every_model_format_is_written_completely_or_refused(variant, tmp_path / "formats", capsys)
+    test_two_processes_take_the_steps_of_one(variant, pairs, tmp_path)
+
+
 def test_all_domains_are_tested() -> None:
     domains = [name for name, _ in cases()]
     assert set(DOMAINS) <= set(domains)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from contract.conftest import Case, by_two_processes, cases, made
+from contract.conftest import by_two_processes, cases, made
 from r2mae.environment import has_fast_bf16
 from r2mae.masking.schemes import scheme_kind
 from training.conftest import NEEDS_BF16
@@ -43,16 +43,17 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
     return folder, by_two_processes(folder, runs, timeout=400)
 
 
+@pytest.mark.parametrize("name", [" ".join(one) for one in cases()])
 def test_shards_make_the_weights_of_the_whole_model(
-    case: Case, pairs: tuple[Path, "subprocess.CompletedProcess[str]"]
+    name: str, pairs: tuple[Path, "subprocess.CompletedProcess[str]"]
 ) -> None:
     folder, done = pairs
-    here = folder / f"{case.domain.name} {case.model}"
+    here = folder / name
     assert (here / "fsdp" / "model.json").exists(), done.stderr[-3000:]
     ddp, fsdp = (load_file(here / way / "model.safetensors") for way in ("ddp", "fsdp"))
     assert ddp.keys() == fsdp.keys()
-    for name, value in ddp.items():
-        torch.testing.assert_close(fsdp[name], value, rtol=1e-5, atol=1e-5)
+    for weight, value in ddp.items():
+        torch.testing.assert_close(fsdp[weight], value, rtol=1e-5, atol=1e-5)
 
 
 @NEEDS_BF16

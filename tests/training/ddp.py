@@ -41,7 +41,7 @@ class Waiting(InterruptAt):
 
     def update(self, pace: Any) -> None:
         if pace.step >= self.step and not self.resumed:
-            time.sleep(60)
+            time.sleep(20)
 
 
 def begin(begun: Path, step: int, out: Path) -> None:

@@ -23,10 +23,9 @@ from r2mae.domains.lookup import get_domain
 _TWO = ["--devices", "2"]
 VARIANTS: dict[str, tuple[str, list[str]]] = {
     "plain": ("images", []),
-    "two workers": ("images", ["--workers", "2"]),
-    "accumulation": (
+    "two workers, accumulation": (
         "images",
-        ["--accumulate", "4", "--scheme", "r2mae-cl", "--validation", "0.1", "--validate-every", "5"],
+        ["--workers", "2", "--accumulate", "4", "--scheme", "r2mae-cl", "--validation", "0.1", "--validate-every", "5"],
     ),
     "two processes": ("images", _TWO),
     **{name: (name, []) for name in ("cells", "text", "genome")},

@@ -14,11 +14,14 @@ import pandas as pd
 import pytest
 import torch
 
+from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
+from r2mae.training.pretraining import pretrain
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain
 
@@ -87,15 +90,16 @@ def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, domain: ToyDo
     assert RunFolder(tmp_path / "two").trained
 
 
-def test_the_command_line_with_batch_norm(tmp_path: Path) -> None:
+def test_the_command_line_with_batch_norm(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """With batch statistics the losses differ, but not ratios, masks and order."""
-    line = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "8", "--hidden", "16", "--threads", "1"]
+    words = ["pretrain", "digits", "--steps", "8", "--hidden", "16", "--threads", "1"]
+    line = [sys.executable, "-m", "r2mae", *words, "--devices", "2", "--out", str(tmp_path / "2")]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    for devices in ("1", "2"):
-        out = ["--devices", devices, "--out", str(tmp_path / devices)]
-        done = subprocess.run([*line, *out], check=False, capture_output=True, text=True, env=environment, timeout=300)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("linear probe accuracy") == 1
+    done = subprocess.run(line, check=False, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert main([*words, "--out", str(tmp_path / "1")]) == 0
+    for told in (done.stdout, capfd.readouterr().out):
+        assert told.count("linear probe accuracy") == 1
     one, two = (pd.read_csv(tmp_path / devices / "metrics.csv") for devices in ("1", "2"))
     assert one["ratio"].tolist() == two["ratio"].tolist()
     assert one["loss"].to_numpy() == pytest.approx(two["loss"].to_numpy(), rel=0.2)
@@ -182,33 +186,14 @@ def test_a_signal_to_the_command_saves_and_leaves_no_process(
     assert steps == len(pd.read_csv(out / "metrics.csv"))
 
 
+def test_a_script_without_torchrun_is_told_of_it(tmp_path: Path) -> None:
+    config = ImagesConfig.make(data="digits", steps=2, devices=2, threads=1, device="cpu")
+    with pytest.raises(UserError, match=r"torchrun --nproc-per-node 2 SCRIPT\.py"):
+        pretrain(config, DOMAIN, tmp_path / "run")
+
+
 def test_a_script_of_torchrun_has_the_results_in_every_process(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import json, os, pathlib\n"
-        "from r2mae.images import DOMAIN, ImagesConfig\n"
-        "from r2mae.training.pretraining import pretrain\n"
-        "out = pathlib.Path(__file__).parent\n"
-        'config = ImagesConfig.make(data="digits", steps=2, devices=2, threads=1, device="cpu")\n'
-        'fitted, results = pretrain(config, DOMAIN, out / "run")\n'
-        "assert fitted.folder.trained\n"
-        "(out / f\"{os.environ['RANK']}.json\").write_text(json.dumps(results))\n"
-    )
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    for launcher, told in (([], "torchrun --nproc-per-node 2 SCRIPT.py"), (torchrun, "")):
-        done = subprocess.run(
-            [sys.executable, *launcher, str(script)], check=False, capture_output=True, text=True, env=environment,
-            timeout=300,
-        )  # fmt: skip
-        assert (done.returncode == 0) is bool(launcher), done.stderr
-        assert told in done.stderr
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
-    assert first == second == RunFolder(tmp_path / "run").results
-
-
-def test_a_failed_measurement_ends_the_call_in_every_process(tmp_path: Path) -> None:
-    """The script goes on and measures again; started again, the processes have no group from training."""
+    """A failed measurement ends the call in both; the script measures again. Started again, they have no group."""
     script = tmp_path / "script.py"
     script.write_text(
         "import json, os, pathlib\n"
@@ -226,7 +211,10 @@ def test_a_failed_measurement_ends_the_call_in_every_process(tmp_path: Path) -> 
         'config = ImagesConfig.make(data="digits", steps=2, devices=2, threads=1, device="cpu")\n'
         "said = []\n"
         "for _ in range(2):\n"
-        "    try: said.append(sorted(pretrain(config, Failing(), out / 'run')[1]))\n"
+        "    try:\n"
+        "        fitted, results = pretrain(config, Failing(), out / 'run')\n"
+        "        assert fitted.folder.trained\n"
+        "        said.append(results)\n"
         "    except UserError as error: said.append(str(error))\n"
         "(out / f\"{os.environ['RANK']}.json\").write_text(json.dumps(said))\n"
     )
@@ -238,5 +226,5 @@ def test_a_failed_measurement_ends_the_call_in_every_process(tmp_path: Path) -> 
         first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
         assert first[0] == "no scores"
         assert second[0].startswith("the first process of this run could not measure the model")
-        assert first[1] == second[1] == sorted(RunFolder(tmp_path / "run").results or {})
+        assert first[1] == second[1] == RunFolder(tmp_path / "run").results
         RunFolder(tmp_path / "run").results_file.unlink()

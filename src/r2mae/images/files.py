@@ -153,7 +153,7 @@ def read_tar(path: Path) -> Iterator[File]:
     Images and tables of a compressed archive are kept in memory; its other files are empty. Refused are archives that
     are damaged, end without their end marker, have more after that, or hold a link, a device or a path outside.
     """
-    plain, held = path.name.lower().endswith(".tar"), 0
+    plain, held, limit = path.name.lower().endswith(".tar"), 0, arrays.memory_limit()
     with reading(path, "tar archive"), tarfile.open(path, "r:" if plain else "r:*") as archive:
         for member in archive:
             _check_member(path, member)
@@ -161,7 +161,8 @@ def read_tar(path: Path) -> Iterator[File]:
             if not plain:
                 wanted = member.isreg() and member.name.lower().endswith((*SUFFIXES, *TABLES))
                 held += member.size * wanted
-                arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
+                if held > limit:
+                    arrays.check_memory(path, held, "unpack it (tar xf), or save it as a plain .tar")
                 file = archive.extractfile(member) if wanted else None
                 content = b"" if file is None else file.read()
             yield File(str(path), member.name + "/" * member.isdir(), content)
