@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 NAMES = (
-    *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "unet"),
+    *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "unet", "fills"),
     *("genome_step", "onednn", "stacked", "sweep", "variants", "backed", "genome", "many_masks"),
 )
 LONG = ("backed", "genome", "many_masks")  # write files of several GB or take long, so they run only if they are named

@@ -75,7 +75,7 @@ def table(results: pd.DataFrame) -> Tables:
 def plot(tables: Tables, size: Size) -> draw.Figures:
     """Draw the error at each missing share over the Gaussian's: each filling with one ratio, and with random ones."""
     sets = unique(tables["fills"], "set")
-    figure, panels = draw.panels(len(sets), width=3.6, height=3.2)
+    figure, panels = draw.panels(len(sets), width=3.6 if len(sets) > 1 else 5.6, height=3.6)
     names = metrics_by_ratio(row["score"] for row in tables["fills"])[ERROR]
     for axes, name in zip(panels, sets, strict=True):
         means = {(row["fill"], row["label"], row["score"]): row["mean"] for row in select(tables["fills"], set=name)}
@@ -89,10 +89,9 @@ def plot(tables: Tables, size: Size) -> draw.Figures:
                     axes.plot(
                         list(names), values / gaussian, style, marker=mark, markersize=4, color=colour, label=label
                     )
-        draw.ratio_axis(axes, "squared error over the Gaussian's" if name == sets[0] else "", name)
+        draw.ratio_axis(axes, "error over the Gaussian's" if name == sets[0] else "", name)
         axes.set_xlabel("missing share")
-        draw.plain_log(axes)
-    draw.legend_below(figure, panels[0], 4)
+    draw.legend_below(figure, panels[0], 4 if len(sets) > 1 else 2)
     return {"fills": figure}
 
 
