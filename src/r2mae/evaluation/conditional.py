@@ -1,10 +1,12 @@
 """The conditional mean of :mod:`r2mae.evaluation.gaussian` for mini-batches in which every sample has its own mask."""
 
+from functools import cache
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dposv, sposv
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from r2mae.evaluation.gaussian import GaussianConditionalMean
@@ -15,6 +17,12 @@ rest."""
 RANK = 64
 _NUMBERS = 1 << 25  # of the covariance or the axes, a copy for each sample, that are in memory at a time
 _LEAST = 1e-6  # of the largest variance that all directions have, so that systems in 32 bits have solutions
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Return the libraries that have threads; to find them takes a millisecond."""
+    return ThreadpoolController()
 
 
 def solve_rows(
@@ -31,12 +39,13 @@ def solve_rows(
     solve = sposv if covariance.dtype == np.float32 else dposv
     few_kept = 2 * np.count_nonzero(hidden, axis=1) >= hidden.shape[1]
     products, weights = centred @ precision, np.zeros_like(centred)
-    with threadpool_limits(1, "blas"):  # threads of many small systems would wait for each other
+    with _libraries().limit(limits=1, user_api="blas"):  # threads of many small systems would wait for each other
         for row, of_kept in enumerate(few_kept):
             part = np.flatnonzero(hidden[row] != of_kept)
             if len(part):
                 matrix, given = (covariance, centred) if of_kept else (precision, products)
-                weights[row, part] = solve(matrix[part[:, None], part].T, given[row, part], overwrite_a=True)[1]
+                system = matrix.take(part, axis=0).take(part, axis=1)  # a third of the time of one indexing by both
+                weights[row, part] = solve(system.T, given[row, part], overwrite_a=True)[1]
     return np.where(hidden, np.where(few_kept[:, None], weights @ covariance, -weights), centred)
 
 
