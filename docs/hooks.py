@@ -13,6 +13,7 @@ from r2mae.training.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 FIGURES = (
+    "fills/fills/fills.png",
     "theory/bias-variance/bias-variance.png",
     "theory/many-masks/many-masks-ranges.png",
     "theory/many-masks/many-masks.png",

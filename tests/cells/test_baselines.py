@@ -181,7 +181,7 @@ def test_the_mean_cell_is_one_vector_for_all_cells(table: CellTable) -> None:
     """Its r by cell is high and its r by gene zero; the loss is that of the moments' negative binomial."""
     train, test = held_out(table)
     recorder = ItemRecorder()
-    scores = scores_of(table, CONFIG, "mean", items=recorder)
+    scores = scores_of(table, CONFIG, "mean", items=recorder, progress=lambda done, total: None)
     mean, hidden = logs(train).mean(axis=0), hidden_genes(0.5)
     each = [np.corrcoef(mean[hidden], row[hidden])[0, 1] for row in logs(test)]
     assert scores["reconstruction_r_0.5"] == pytest.approx(np.nanmean(each), abs=1e-5)

@@ -85,9 +85,9 @@ def test_a_terminal_hears_of_the_command_before_torch_is_there(words: list[str],
 @pytest.mark.parametrize("launched", [False, True])
 def test_the_first_line_of_a_run_comes_before_torch_is_loaded(tmp_path: Path, launched: bool) -> None:
     """Once: of the processes of a run, the command that starts them says it."""
-    code = "import sys; sys.modules['torch'] = None; from r2mae.cli.main import main; main(sys.argv[1:])"
+    code = "import sys; sys.modules['torch'] = None; from r2mae.cli.main import main; sys.exit(main(sys.argv[1:]))"
     line = [sys.executable, "-c", code, "pretrain", "digits", "--seed", "3", "--out", str(tmp_path / "a")]
     environment = {**os.environ, **({"R2MAE_LAUNCHED": "1"} if launched else {})}
     done = subprocess.run(line, check=False, capture_output=True, text=True, env=environment)
     assert done.stdout == ("" if launched else f"digits, r2mae: model mlp, seed 3, in {tmp_path / 'a'}\n")
-    assert done.returncode == 1 and "torch" in done.stderr
+    assert done.returncode == 2 and "torch" in done.stderr

@@ -13,7 +13,7 @@ from torch import nn
 from r2mae.errors import UserError
 from r2mae.integrations.masks import boolean_mask, random_masking, random_token_mask
 from r2mae.integrations.ratios import RatioSetter
-from r2mae.masking import Key, Ratio, Scheme
+from r2mae.masking import Key, MaskRatio, Ratio, Scheme
 from r2mae.masking.ratios import as_ratio
 from r2mae.theory import Inputs, identity, kept_rows, risk, simulate
 
@@ -142,3 +142,19 @@ def test_an_own_ratio_of_samples_draws_one_for_each() -> None:
     np.testing.assert_array_equal(drawn, [ratio.draw(3, KEY.rows(row), 1)[0] for row in range(400)])
     with pytest.raises(UserError, match="one ratio for each sample"):
         ratio(3, KEY)
+
+
+def test_a_curriculum_is_refused_where_its_weights_are_not_learned() -> None:
+    with pytest.raises(UserError, match="learns weights"):
+        RatioSetter(MaskRatio("cl", ratio=0.5, low=0.5, high=0.9, total_steps=10))
+
+
+@pytest.mark.parametrize("field", ["seed", "total_steps", "batch_size"])
+def test_whole_numbers_of_any_type(field: str) -> None:
+    given = {"total_steps": 10, field: 4}
+    made = MaskRatio("dynamic", low=0.2, high=0.8, **given)
+    for value in (4.0, np.int32(4), np.float64(4)):
+        other = MaskRatio("dynamic", low=0.2, high=0.8, **{**given, field: value})
+        assert [other(np.float64(step)) for step in range(4)] == [made(step) for step in range(4)]
+    with pytest.raises(UserError, match=field):
+        MaskRatio("dynamic", low=0.2, high=0.8, **{**given, field: 1.5})

@@ -1,7 +1,7 @@
 """`MaskedAutoencoder`: methods in the style of scverse for an AnnData object, with the command line's training loop."""
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -124,6 +124,8 @@ class MaskedAutoencoder:
             raise UserError("genes takes two names or more, each once")
         if len(obs) < 2:
             raise UserError(f"obs has {len(obs)} cells, and training needs two or more")
+        if isinstance(dataset, Sized) and len(dataset) != len(obs):
+            raise UserError(f"the data set has {len(dataset)} cells, and obs has {len(obs)}: one row for each cell")
         frame = obs.set_axis(obs.index.astype(str))
         size, shape = len(frame), (len(frame), len(names))
         columns = np.concatenate([np.arange(len(names)), np.zeros(size - 1, np.int64)])

@@ -139,33 +139,39 @@ def _baselines(comparison: "Comparison", analysis: Analysis, metric: Metric) -> 
 
 
 def _next(comparison: "Comparison", analysis: Analysis, out: Path | None, metrics: Sequence[Metric]) -> str:
-    """Return the command with the number of seeds that decides the most of the first question that is undecided."""
+    """Return the command with the number of seeds that decides the most of an undecided question.
+
+    It is the first of the questions that seeds can decide, or else the first of all.
+    """
+    open_questions = []
     for metric in metrics:
         rows = [
             row
             for row in power_of(comparison, analysis, metric, _MANY)
             if analysis.decided(row["label"], metric.name) == "undecided"
         ]
-        if not rows:
-            continue
-        had = max(row["pairs"] for row in rows)
-        needed = min((row["seeds"] for row in rows if row["seeds"]), default=math.inf)
-        count = 3 if had < 2 else max(int(needed), had + 1) if needed <= _MANY else min(max(10, 2 * had), had + _MANY)
-        undecided = [row["label"] for row in rows]
-        found = {
-            row["label"]: gap(analysis, {"mean": row["decides"], "low": math.nan, "high": math.nan}, metric).lstrip("+")
-            for row in sorted(power_of(comparison, analysis, metric, count), key=lambda row: row["decides"])
-            if row["label"] in undecided and math.isfinite(row["decides"])
-        }
-        said = ", ".join(f"{size} for {label}" for label, size in [*found.items()][:3])
-        said = f"{seeds(count)} decide {said} in {metric.label}" if said else f"{seeds(had)} show no spread"
-        if had > 1 and needed > _MANY:
-            said += f"; the differences so far need {f'{needed:,} or more' if needed < math.inf else 'above 10,000'}"
-        command, folder = comparison.config.get("command"), f"{out or 'runs/compare'}-{count}-seeds"
-        if command:
-            return f"{shlex.join([*command, '--seeds', str(count), '--out', folder])}  # {said} (--plan-power)"
-        return f"the same comparison with {count} seeds, in another folder: {said}"
-    return ""
+        if rows:
+            needed = min((row["seeds"] for row in rows if row["seeds"]), default=math.inf)
+            open_questions.append((metric, rows, needed))
+    if not open_questions:
+        return ""
+    metric, rows, needed = min(open_questions, key=lambda one: one[2] > _MANY)
+    had = max(row["pairs"] for row in rows)
+    count = 3 if had < 2 else max(int(needed), had + 1) if needed <= _MANY else min(max(10, 2 * had), had + _MANY)
+    undecided = [row["label"] for row in rows]
+    found = {
+        row["label"]: gap(analysis, {"mean": row["decides"], "low": math.nan, "high": math.nan}, metric).lstrip("+")
+        for row in sorted(power_of(comparison, analysis, metric, count), key=lambda row: row["decides"])
+        if row["label"] in undecided and math.isfinite(row["decides"])
+    }
+    said = ", ".join(f"{size} for {label}" for label, size in [*found.items()][:3])
+    said = f"{seeds(count)} decide {said} in {metric.label}" if said else f"{seeds(had)} show no spread"
+    if had > 1 and needed > _MANY:
+        said += f"; the differences so far need {f'{needed:,} or more' if needed < math.inf else 'above 10,000'}"
+    command, folder = comparison.config.get("command"), f"{out or 'runs/compare'}-{count}-seeds"
+    if command:
+        return f"{shlex.join([*command, '--seeds', str(count), '--out', folder])}  # {said} (--plan-power)"
+    return f"the same comparison with {count} seeds, in another folder: {said}"
 
 
 def _warnings(comparison: "Comparison", analysis: Analysis) -> list[str]:

@@ -188,6 +188,8 @@ class Domain:
         except UserError as error:
             warn_once(f"not measured: {error}")
             return {}
+        if "progress" in options and not one.takes("progress"):
+            options.pop("progress")
         return one.score(config, self, data, **options)
 
 

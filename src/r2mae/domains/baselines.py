@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from r2mae.cores import gigabytes, memory_share
@@ -79,6 +80,11 @@ class Baseline:
                 f"the baseline {self.name} needs {gigabytes(needed)} of memory, and the limit is {gigabytes(limit)}: "
                 "take fewer samples or features, lower --jobs of a comparison, or omit the baseline"
             )
+
+    def takes(self, option: str) -> bool:
+        """Tell whether the function has such an option."""
+        parameters = signature(self.score).parameters.values()
+        return any(one.name == option or one.kind is one.VAR_KEYWORD for one in parameters)
 
     def check_package(self) -> None:
         """Refuse a baseline whose package is missing."""

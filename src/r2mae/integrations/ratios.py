@@ -20,6 +20,8 @@ def ratio_and_seed(given: RatioGiven, seed: int) -> tuple[Ratio, int]:
         return as_ratio(given), seed
     if seed not in (0, given.seed):
         raise UserError(f"a MaskRatio has its own seed ({given.seed}): omit seed={seed}")
+    if given.scheme.curriculum is not None:
+        raise UserError(f"{given.scheme.name} learns weights in training, which only r2mae pretrain does: take another")
     return given.scheme.ratio, given.seed
 
 

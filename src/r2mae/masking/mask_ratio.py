@@ -1,19 +1,22 @@
 """One object for a training loop of one's own: the ratio of every step, and the masks, of any scheme and one seed."""
 
 from collections.abc import Sequence
-from operator import index
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 import torch
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 
 from r2mae.errors import UserError
+from r2mae.fields import whole_number
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import Device, RatioLike, column_mask, element_mask, patch_mask, token_mask
 from r2mae.masking.ratios import Ratio, as_ratio
 from r2mae.masking.schemes import Scheme, option_not_taken, resolve_options, scheme_kind
+
+Whole: TypeAlias = SupportsIndex | float
+"""A whole number of any type."""
 
 
 class MaskRatio:
@@ -64,10 +67,10 @@ class MaskRatio:
         self,
         scheme: str | float | Sequence[float] | Ratio,
         *,
-        total_steps: SupportsIndex | None = None,
+        total_steps: Whole | None = None,
         steps_per_epoch: float | None = None,
-        batch_size: SupportsIndex | None = None,
-        seed: SupportsIndex = 0,
+        batch_size: Whole | None = None,
+        seed: Whole = 0,
         **options: Any,
     ) -> None:
         made = _made(scheme, options)
@@ -77,11 +80,12 @@ class MaskRatio:
         if in_epochs and steps_per_epoch is None:
             raise UserError(f"{made.name} falls with the epochs: give steps_per_epoch=, or decay_in='steps'")
         self.scheme = made.bind(
-            None if total_steps is None else index(total_steps),
+            None if total_steps is None else whole_number(total_steps, "total_steps"),
             steps_per_epoch,
-            None if batch_size is None else index(batch_size),
+            None if batch_size is None else whole_number(batch_size, "batch_size"),
         )
-        self.seed, self.key = index(seed), Key.root(seed)
+        self.seed = whole_number(seed, "seed", least=0)
+        self.key = Key.root(self.seed)
 
     def __repr__(self) -> str:
         return f"MaskRatio({self.scheme.name!r}, {self.scheme.ratio}, seed={self.seed})"
@@ -92,13 +96,11 @@ class MaskRatio:
         return self.scheme.ratio.per_sample
 
     @overload
-    def __call__(self, step: SupportsIndex) -> float: ...
+    def __call__(self, step: Whole) -> float: ...
     @overload
-    def __call__(self, step: SupportsIndex, rows: int, *, first_row: int = 0) -> float | Float32[Tensor, " rows"]: ...
+    def __call__(self, step: Whole, rows: int, *, first_row: int = 0) -> float | Float32[Tensor, " rows"]: ...
 
-    def __call__(
-        self, step: SupportsIndex, rows: int | None = None, *, first_row: int = 0
-    ) -> float | Float32[Tensor, " rows"]:
+    def __call__(self, step: Whole, rows: int | None = None, *, first_row: int = 0) -> float | Float32[Tensor, " rows"]:
         """Return the ratio of an optimiser step, from 0: a float, or where every sample has its own a tensor of them.
 
         Parameters
@@ -123,7 +125,7 @@ class MaskRatio:
     def mask(
         self,
         shape: tuple[int, ...],
-        step: SupportsIndex,
+        step: Whole,
         *,
         first_row: int = 0,
         exact: bool = False,
@@ -148,7 +150,7 @@ class MaskRatio:
         return element_mask(tuple(shape), drawn, key, exact=exact, device=device)
 
     def patches(
-        self, batch: int, patches: int, step: SupportsIndex, *, first_row: int = 0, device: Device = None
+        self, batch: int, patches: int, step: Whole, *, first_row: int = 0, device: Device = None
     ) -> tuple[Int64[Tensor, "batch kept"], Int64[Tensor, "batch hidden"]]:
         """Return the indices of kept and of hidden patches of every image: :func:`~r2mae.masking.patch_mask`.
 
@@ -160,13 +162,18 @@ class MaskRatio:
         return patch_mask(batch, patches, self._one("patches", step), self.mask_key(step, first_row), device=device)
 
     def tokens(
-        self, special: Bool[Tensor, "batch length"], step: SupportsIndex, *, first_row: int = 0, exact: bool = True
+        self,
+        special: Bool[Tensor, "batch length"],
+        step: Whole,
+        *,
+        first_row: int = 0,
+        exact: bool = True,
     ) -> Bool[Tensor, "batch length"]:
         """Hide tokens, but none where `special` is true: :func:`~r2mae.masking.token_mask`, on its device."""
         drawn = self._draw(step, len(special), first_row)
         return token_mask(special, drawn, self.mask_key(step, first_row), exact=exact)
 
-    def columns(self, width: int, step: SupportsIndex, *, device: Device = None) -> Bool[Tensor, " width"]:
+    def columns(self, width: int, step: Whole, *, device: Device = None) -> Bool[Tensor, " width"]:
         """Hide the same columns in all samples of a step: :func:`~r2mae.masking.column_mask`.
 
         Raises
@@ -176,16 +183,14 @@ class MaskRatio:
         """
         return column_mask(width, self._one("columns", step), self.mask_key(step), device=device)
 
-    def mask_key(self, step: SupportsIndex, first_row: int = 0) -> Key:
+    def mask_key(self, step: Whole, first_row: int = 0) -> Key:
         """Return the key of a step's masks, for other functions that take one, such as `r2mae.integrations.masks`."""
-        return self.key.fold("mask", step).rows(first_row)
+        return self.key.fold("mask", whole_number(step, "step", least=0)).rows(first_row)
 
-    def _draw(self, step: SupportsIndex, rows: int, first_row: int) -> RatioLike:
-        if index(step) < 0:
-            raise UserError(f"steps are counted from 0, not {step}")
-        return self.scheme.ratio.draw(index(step), self.key.fold("ratio").rows(first_row), rows)
+    def _draw(self, step: Whole, rows: int, first_row: int) -> RatioLike:
+        return self.scheme.ratio.draw(whole_number(step, "step", least=0), self.key.fold("ratio").rows(first_row), rows)
 
-    def _one(self, what: str, step: SupportsIndex) -> float:
+    def _one(self, what: str, step: Whole) -> float:
         if self.per_sample:
             raise UserError(
                 f"{self.scheme.name} has a ratio for every sample, and {what} need one for all: take ratio.mask(shape, "
