@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.card import check_hub_name, model_card, push, write_card
+from r2mae.cli.card import check_hub, check_output, model_card, push, write_card
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.parsing import loading
 from r2mae.domains.lookup import import_object, open_run
@@ -27,15 +27,19 @@ class Options:
     to : str
         The layout.
     output : str
-        File or folder to write; it must not exist. It gets a model card: README.md in a folder, OUT.md next to a file.
+        File or folder to write; neither it nor OUT.md may exist. It gets a model card: README.md in a folder, OUT.md
+        next to a file.
     push : str, optional
-        Upload the output to this repository of the Hugging Face Hub, as USER/NAME.
+        Upload the output to this repository of the Hugging Face Hub, as USER/NAME. A new repository is private.
+    public : bool
+        Make a new repository of `push` public.
     """
 
     run: str = argument()
     to: str | None = option(None, metavar="LAYOUT")
     output: str | None = option(None, short="-o", metavar="OUT")
     push: str | None = option(None, metavar="USER/NAME")
+    public: bool = option(False)
 
 
 def _offer(domain: "Domain") -> Offer:
@@ -62,16 +66,19 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
         raise UserError(f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: omit it")
     if options.output is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
+    output = Path(options.output)
+    check_output(output)
     if options.push is not None:
-        check_hub_name(options.push)
+        check_hub(options.push)
+    elif options.public:
+        raise UserError("--public is about --push USER/NAME: name the repository, or omit it")
     with loading():
         write = import_object(domain.name, layout.write)
-    output = Path(options.output)
     opened = write(path, output, **taken(given, layout.options))
     card = write_card(model_card(path, domain, open_run(path)[1], output.stem, layout.name, opened), output)
     print(f"the model of {path} is in {options.output}: {opened}; its card is {card}")
     if options.push is not None:
-        print(f"pushed to {push(output, card, options.push)}")
+        print(f"pushed to {push(output, card, options.push, options.public)}")
     return 0
 
 
