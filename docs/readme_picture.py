@@ -1,6 +1,6 @@
 """The picture of the README: digits as networks fill them in, trained at one mask ratio or at random ones.
 
-    python examples/readme_picture.py docs/assets/ratio.png
+    python docs/readme_picture.py docs/assets/ratio.png
 
 It trains three small networks on MNIST, a few minutes on two cores, and prints their errors by hidden share.
 """
