@@ -11,12 +11,12 @@ from r2mae.files import ordinary, walk_real_folders
 _MAX_READ = 1 << 30  # bytes; of larger files and folders, modification times are hashed instead of content
 
 
-def fingerprint(*sources: str | Path, hidden: bool = True, most: float = _MAX_READ) -> str:
+def fingerprint(*sources: str | Path, hidden: bool = True, most: float | None = None) -> str:
     """Return a short hash of files, folders and names of sets.
 
     It hashes content, and in folders also file names, so moved data keep their fingerprint. For files or folders above
-    `most` bytes, 1 GiB, which take too long to read, it hashes sizes and modification times instead of content; a
-    change that keeps both is not detected.
+    `most` bytes, by default 1 GiB, which take too long to read, it hashes sizes and modification times instead of
+    content; a change that keeps both is not detected.
 
     A source that is no existing path is hashed by its name. With ``hidden=False``, files and folders whose names begin
     with a dot, and Thumbs.db, do not count in folders: file managers write them.
@@ -26,7 +26,7 @@ def fingerprint(*sources: str | Path, hidden: bool = True, most: float = _MAX_RE
     UserError
         If a file cannot be read.
     """
-    digest = hashlib.blake2b(digest_size=16)
+    digest, most = hashlib.blake2b(digest_size=16), _MAX_READ if most is None else most
     for source in sources:
         path = ordinary(Path(source).expanduser())
         try:
