@@ -1,15 +1,18 @@
 """The front door: what `r2mae.NAME` offers."""
 
 import importlib
+import inspect
 import json
 import pickle
 import pkgutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -21,9 +24,11 @@ import r2mae
 from r2mae import MaskRatio
 from r2mae.cells import load_cells
 from r2mae.cli.main import main
-from r2mae.domains.given import kept
+from r2mae.cli.pretrain import Options
+from r2mae.domains.given import kept, passing
 from r2mae.domains.lookup import all_domains, domain_of
 from r2mae.errors import UserError
+from r2mae.front import _read
 from r2mae.images import load_images
 from r2mae.masking import (
     Key,
@@ -181,20 +186,112 @@ def test_the_domain_of_objects(here: Path) -> None:
     for name, objects in found.items():
         assert [domain_of(one) for one in objects] == [name] * len(objects)
     for unclear in (np.zeros((9, 4)), 3, [1, 2], {"a": 1}):
-        with pytest.raises(UserError, match="give domain="):
+        with pytest.raises(UserError, match=r"give domain=|give one of them"):
             r2mae.pretrain(unclear)
     images, of_text, of_cells = (r2mae.images.DOMAIN, r2mae.text.DOMAIN, r2mae.cells.DOMAIN)
     path = kept(images, pictures)
     assert kept(images, pictures) == path != kept(images, PIXELS)
+    with ThreadPoolExecutor() as pool:
+        assert len({*pool.map(lambda _: kept(images, PIXELS[:9]), range(8))}) == 1
     whole = load_images(path)[0]
     found_images = np.asarray(whole.images)[..., 0]
     assert sorted(one.tobytes() for one in found_images) == sorted(one.tobytes() for one in PIXELS)
-    assert set(whole.classes or ()) == {"a_b", "1"}
+    assert whole.classes == ("0-a_b", "1-__")
+    assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     assert [*read_documents(kept(of_text, texts))] == texts
     assert load_cells(kept(of_cells, cells)).counts.rows(np.arange(9)).toarray().tolist() == cells.X.tolist()
     assert cells.obs["kind"].dtype == object  # unchanged
     with pytest.raises(UserError, match=r"takes no ndarray|takes no numpy"):
         kept(of_text, PIXELS)
+
+
+def test_images_of_a_data_set(here: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Image, Value
+
+    images, modes = r2mae.images.DOMAIN, ["L", "RGB", "YCbCr", "F", "I", "CMYK"]
+    names = [".net", "a/b", "a_b", "train", "test"]
+    labels = [4, 3, 2, 1, 0] * 4
+    rows: dict[str, Any] = {"image": [Picture.fromarray(one) for one in PIXELS[:20]], "label": labels}
+    kinds = (ClassLabel(names=names), Value("int64"))
+    sets = [Dataset.from_dict(rows, features=Features(image=Image(), label=kind)) for kind in kinds]
+    for one in sets:
+        whole, test, _ = load_images(kept(images, one))
+        assert test is None
+        assert whole.labels is not None
+        assert np.bincount(whole.labels).tolist() == [4] * 5
+        with passing(images, one, object()) as path:
+            assert (np.asarray(load_images(path)[0].images)[..., 0] == PIXELS[:20]).all()
+    twice = sets[0].add_column("other", sets[0]["label"]).cast_column("other", kinds[0])
+    with pytest.raises(UserError, match=r"classes \(label, other\)"):
+        kept(images, twice)
+    with pytest.raises(UserError, match="row 1 of the data set has no image"):
+        kept(images, Dataset.from_dict({"image": [rows["image"][0], None]}, features=Features(image=Image())))
+
+    class Rows(list[dict[str, Any]]):
+        features = {"image": Image()}  # noqa: RUF012
+
+    grey = Picture.fromarray(PIXELS[0])
+    converted = Rows({"image": (grey.convert("RGB") if mode == "YCbCr" else grey).convert(mode)} for mode in modes)
+    found = np.asarray(load_images(kept(images, converted))[0].images).astype(int)
+    assert abs(found[:, ..., :1] - PIXELS[0][..., None]).max() <= 3
+
+
+def bad_data() -> dict[str, tuple[Any, str | None]]:
+    """Data in memory that cannot be read, and their domain."""
+    from anndata import AnnData
+    from datasets import Dataset, DatasetDict
+    from pandas import DataFrame
+
+    mixed = AnnData(np.ones((3, 2), np.float32), obs={"kind": np.array(["x", 1, 2.5], object)})
+    return {
+        "grad": (torch.zeros(3, 4, 4, requires_grad=True), None),
+        "objects": (np.full((3, 4, 4), None), None),
+        "labels": ((PIXELS, [None] * 24), None),
+        "mixed": (mixed, None),
+        "words": (DataFrame({"a": ["x", "y"], "b": [1, 2]}), "cells"),
+        "parts": (DatasetDict(train=Dataset.from_dict({"text": ["a"]})), None),
+        "parts of text": (DatasetDict(train=Dataset.from_dict({"text": ["a"]})), "text"),
+        "numbers": ([1, 2], "text"),
+        "paths": (["a.txt", "b.txt"], None),
+        "number": (3, "images"),
+    }
+
+
+def test_bad_data_are_refused_in_one_line(here: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (here / name).write_text("some text")
+    for name, (data, domain) in bad_data().items():
+        with pytest.raises(UserError) as refused:
+            r2mae.pretrain(data, domain=domain, progress=False)
+        assert "\n" not in str(refused.value), name
+        assert str(here) not in str(refused.value), name
+    assert not list((here / "cache/given").iterdir())
+    tensor = torch.arange(12.0).reshape(4, 3)
+    assert load_cells(kept(r2mae.cells.DOMAIN, tensor)).counts.rows(np.arange(4)).toarray().tolist() == tensor.tolist()
+    message = "^the data/0.png is broken$"
+    with pytest.raises(UserError, match=message), passing(r2mae.images.DOMAIN, PIXELS, object()) as path:
+        raise UserError(f"{path}/0.png is broken")
+
+
+@pytest.mark.parametrize("name", ["domain", "config", "preset", "model"])
+def test_names_are_text(here: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping, "config", SimpleNamespace(jaxtyping_disable=True))  # of the tests only
+    options: Any = {name: 3}
+    with pytest.raises(UserError, match=f"{name} takes text"):
+        r2mae.pretrain("digits", **options)
+    with pytest.raises(UserError, match="folder takes text"):
+        r2mae.load(3)  # type: ignore[arg-type]
+
+
+def test_one_value_of_a_list(here: Path) -> None:
+    Path("a.h5ad").touch()
+    read = _read("pretrain", Options, "a.h5ad", None, {"labels": "kind", "out": None})
+    assert read[2] == {"labels": ["kind"]}
+
+
+def test_compare_shows_its_options() -> None:
+    assert {"data", "domain", "out", "progress", "options"} == {*inspect.signature(r2mae.compare).parameters}
+    assert "__main__" in str(r2mae.compare.__doc__)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +332,9 @@ def test_a_run_of_arrays(here: Path) -> None:
     assert (run.folder / "model.safetensors").stat().st_mtime_ns == weights
     with pytest.raises(UserError, match="did you mean 'resize'"):
         run.embed(PIXELS, rezise=3)
+    for bad in ({"x": 1}, {"x": torch.zeros(2)}, torch.zeros(2), 3):
+        with pytest.raises(UserError):
+            run.embed(bad)
     # The command line makes the same run.
     words = ["pretrain", "images", run.config.data.source, "--scheme", "r2mae", "--low", "0.2", "--high", "0.9"]
     words += [word for name in ("steps", "hidden", "latent", "threads") for word in (f"--{name}", str(TINY[name]))]

@@ -11,12 +11,12 @@ from r2mae.files import ordinary, walk_real_folders
 _MAX_READ = 1 << 30  # bytes; of larger files and folders, modification times are hashed instead of content
 
 
-def fingerprint(*sources: str | Path, hidden: bool = True) -> str:
+def fingerprint(*sources: str | Path, hidden: bool = True, most: float | None = None) -> str:
     """Return a short hash of files, folders and names of sets.
 
     It hashes content, and in folders also file names, so moved data keep their fingerprint. For files or folders above
-    1 GiB, which take too long to read, it hashes sizes and modification times instead of content; a change that keeps
-    both is not detected.
+    `most` bytes, by default 1 GiB, which take too long to read, it hashes sizes and modification times instead of
+    content; a change that keeps both is not detected.
 
     A source that is no existing path is hashed by its name. With ``hidden=False``, files and folders whose names begin
     with a dot, and Thumbs.db, do not count in folders: file managers write them.
@@ -26,17 +26,17 @@ def fingerprint(*sources: str | Path, hidden: bool = True) -> str:
     UserError
         If a file cannot be read.
     """
-    digest = hashlib.blake2b(digest_size=16)
+    digest, most = hashlib.blake2b(digest_size=16), _MAX_READ if most is None else most
     for source in sources:
         path = ordinary(Path(source).expanduser())
         try:
             if path.is_file():
                 digest.update(f"file\0{path.stat().st_size}\0".encode())
-                _update_digest(digest, path, by_content=path.stat().st_size <= _MAX_READ)
+                _update_digest(digest, path, by_content=path.stat().st_size <= most)
             elif path.is_dir():
                 files = sorted(one for one in files_below(path) if hidden or not _is_hidden(one[0]))
                 digest.update(f"folder\0{len(files)}\0".encode())
-                by_content = sum(size for _, _, size in files) <= _MAX_READ
+                by_content = sum(size for _, _, size in files) <= most
                 for name, file, size in files:
                     # File names are bytes, and need not be UTF-8.
                     digest.update(os.fsencode(f"{name}\0{size}\0"))

@@ -22,9 +22,9 @@ from r2mae.domains.given import domain_of_data, kept, passing
 from r2mae.domains.lookup import check_run, domain_of_run, get_domain
 from r2mae.domains.sources import Sources
 from r2mae.environment import standard_session
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, reading, unknown
 from r2mae.evaluation.metrics import label_of
-from r2mae.fields import options_of, plain, read_fields, several
+from r2mae.fields import options_of, plain, read_fields, several, short_repr
 from r2mae.progress import ProgressBar
 from r2mae.spawned import end_if_started_by_script
 from r2mae.terminal import Terminal
@@ -70,7 +70,7 @@ class PretrainedRun:
         return dict((RunFolder(self.folder).results or {}).get("scores", {}))
 
     @standard_session()
-    def embed(self, data: Any, **reading: Any) -> Any:
+    def embed(self, data: Any, **options: Any) -> Any:
         """Return the representation of unmasked data, a row for each sample, in their order.
 
         Parameters
@@ -78,21 +78,23 @@ class PretrainedRun:
         data : Any
             As :func:`pretrain` takes them. A tensor, or tensors by name, is a batch in the domain's own form (for
             images: bytes, or numbers from 0 to 1): its representation is a tensor, with gradients where these are on.
-        **reading
+        **options
             How the data are read: the options of ``r2mae embed``.
 
         Returns
         -------
         ndarray or tensor, shape (samples, width)
         """
-        if isinstance(data, torch.Tensor | Mapping):
-            return self.task.embed(self.model, data)
+        tensors = isinstance(data, Mapping) and any(isinstance(one, torch.Tensor) for one in data.values())
+        if isinstance(data, torch.Tensor) or tensors:
+            with reading("the batch", "give it in the form of the domain's own batches"):
+                return self.task.embed(self.model, data)
         domain = self.domain
         kinds = (domain.command_line.reading, domain.command_line.embedding.options)
         known = {one.name: kind for kind in kinds for one in options_of(kind)}
-        if strange := [name for name in reading if name not in known]:
+        if strange := [name for name in options if name not in known]:
             raise unknown("option", strange[0], known)
-        read = {name: read_fields(known[name], {name: value})[name] for name, value in reading.items()}
+        read = {name: read_fields(known[name], {name: value})[name] for name, value in options.items()}
         with passing(domain, data, self.config) as source:
             domain.check_source(self.config.replace(data=source))
             arrays = domain.embed(self.config, self.task, self.model, source, **read)
@@ -192,6 +194,8 @@ def compare(
 ) -> ComparisonInFolder:  # fmt: skip
     """Pretrain under several schemes and seeds, and say which wins, as ``r2mae compare`` does. The same call resumes.
 
+    In a script, put the call below ``if __name__ == "__main__":``, as the processes that train run the script again.
+
     Parameters
     ----------
     data, domain, progress
@@ -233,11 +237,17 @@ def load(folder: str | PathLike[str], *, device: str = "cpu") -> Any:
     UserError
         If the folder holds neither, is not finished or is damaged, or if this version has no such domain.
     """
+    _check_text("folder", folder)
     path = Path(folder)
     if not (path / "compare.json").is_file():
         return _load_run(path, device)
     known = read_json(path / "results.json").get("looks", {}) if (path / "results.json").is_file() else {}
     return ComparisonInFolder(**{**vars(gather_again(path, examples=False)), "looks": known}, folder=path.absolute())
+
+
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str | PathLike | None):
+        raise UserError(f"{name} takes text or a path, not {short_repr(value)}")
 
 
 def _load_run(path: Path, device: str) -> PretrainedRun:
@@ -251,6 +261,8 @@ def _read(
     """Return the sources of a command, its own options, and those given of the configuration."""
     end_if_started_by_script()
     given = {name: value for name, value in options.items() if name != "out" or value is not None}
+    for name, value in {"domain": domain, **{one: given.get(one) for one in ("config", "preset", "model")}}.items():
+        _check_text(name, value)
     words = [] if domain is None else [domain]
     if isinstance(data, str | PathLike):
         words.append(fspath(data))
@@ -266,15 +278,14 @@ def _read(
     own = {one.name: one for one in options_of(kind) if one.name not in _MODES}
     model = sources.known.get("model")
     omitted = compare_command.VARIANT_FIELDS if command == "compare" else ()
-    fields = {one.name for one in config_options(sources.domain.config, model)} - {*omitted}
+    fields = {one.name: one for one in config_options(sources.domain.config, model) if one.name not in omitted}
     for name in given:
         if name in _MODES:
             raise UserError(f"{name} is for the command line: r2mae {command} --{name.replace('_', '-')}")
         if name not in own and name not in fields:
             raise unknown("option", name, sorted({*own, *fields}))
-    mine = {name: value for name, value in given.items() if name in own}
-    for name, value in mine.items():
-        if own[name].is_list and value is not None:
-            mine[name] = several(name, value)
-    values = {**filed, **read_fields(kind, mine)}
+    for name, value in given.items():
+        if (own.get(name) or fields[name]).is_list and value is not None:
+            given[name] = several(name, value)
+    values = {**filed, **read_fields(kind, {name: value for name, value in given.items() if name in own})}
     return sources, kind(**values), {name: value for name, value in given.items() if name not in own}

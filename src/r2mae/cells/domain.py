@@ -93,12 +93,17 @@ class CellsDomain(Domain):
 
     def write_data(self, data: Any, folder: Path, config: Any = None) -> Path:
         """Write an AnnData object, or a matrix of cells by genes, which may be sparse or a data frame."""
+        import numpy as np
         from anndata import AnnData
 
         if not isinstance(data, AnnData):
             if len(getattr(data, "shape", ())) != 2:
                 return super().write_data(data, folder)
+            if hasattr(data, "__array__") and not hasattr(data, "columns"):  # a tensor, say
+                data = np.asarray(data)
             data = AnnData(data)
+        if getattr(getattr(data.X, "dtype", None), "kind", "f") in "OSU":
+            raise UserError("the data hold text or objects where counts are expected: keep numbers only")
         path = folder / "cells.h5ad"
         data.write_h5ad(path, convert_strings_to_categoricals=False)
         return path

@@ -1,17 +1,17 @@
 """Data in memory that a user gives in Python, such as arrays: their domain, and a file of them. No torch."""
 
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cache import cache_folder
+from r2mae.cache import cache_folder, create_once
 from r2mae.domains.base import described
 from r2mae.domains.lookup import domain_of
-from r2mae.errors import UserError
+from r2mae.errors import UserError, listed, reading
 from r2mae.files import check_writable, sync
 from r2mae.fingerprint import fingerprint
 from r2mae.registry import DOMAINS
@@ -28,6 +28,7 @@ def domain_of_data(data: Any) -> str:
     UserError
         If it is not clear.
     """
+    _check_single(data)
     if (name := domain_of(data)) is not None:
         return name
     raise UserError(f"the domain of a {described(data)} is not clear: give domain=, one of {', '.join(DOMAINS)}")
@@ -40,17 +41,14 @@ def kept(domain: "Domain", data: Any) -> str:
     root = cache_folder() / "given"
     check_writable(root)
     with tempfile.TemporaryDirectory(prefix=".", dir=root) as place:
-        folder = Path(place) / "data"
-        folder.mkdir()
-        written = domain.write_data(data, folder)
+        written = _write(domain, data, Path(place))
         sync(written)
-        digest = fingerprint(written)[:12]
+        digest = fingerprint(written, most=inf)[:12]
         file = root / digest / f"{domain.name}-{digest}{written.suffix}"
-        if not file.exists():
-            written.rename(written.with_name(file.name))
-            shutil.rmtree(file.parent, ignore_errors=True)
-            folder.rename(file.parent)
-            sync(root)
+        with create_once(file.parent) as folder:
+            if folder is not None:
+                folder.chmod(0o700)
+                written.rename(folder / file.name)
     return str(file)
 
 
@@ -61,4 +59,20 @@ def passing(domain: "Domain", data: Any, config: Any) -> Iterator[str]:
         yield fspath(data)
         return
     with tempfile.TemporaryDirectory(prefix="r2mae-") as place:
-        yield str(domain.write_data(data, Path(place), config))
+        source = str(_write(domain, data, Path(place), config))
+        try:
+            yield source
+        except UserError as error:
+            raise UserError(str(error).replace(source, "the data")) from error
+
+
+def _write(domain: "Domain", data: Any, folder: Path, config: Any = None) -> Path:
+    _check_single(data)
+    with reading("the data", f"give another kind than {described(data)}, or save them as a file and give its path"):
+        return domain.write_data(data, folder, config)
+
+
+def _check_single(data: Any) -> None:
+    if isinstance(data, Mapping):
+        names = listed([*map(repr, data)])
+        raise UserError(f"the data are a {type(data).__name__} of {names or 'nothing'}: give one of them, data[name]")

@@ -1,5 +1,6 @@
 """The domain `images`: its interface for the layers above. torch is imported only for data or models."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
@@ -110,7 +111,7 @@ class ImagesDomain(ImagesBase):
         import numpy as np
 
         if columns := _columns_of(data, "Image"):
-            return _write_images(data, columns[0], folder / "images")
+            return _write_images(data, columns, folder / "images", labelled=config is None)
         pair = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
         if not hasattr(pair[0], "shape"):
             return super().write_data(data, folder)
@@ -118,7 +119,11 @@ class ImagesDomain(ImagesBase):
         if labels is None:
             np.save(path := folder / "images.npy", images, allow_pickle=False)
         else:
-            np.savez(path := folder / "images.npz", images=images, labels=np.asarray(labels))
+            labels = np.asarray(labels)
+            labels = np.array(labels.tolist()) if labels.dtype == object else labels  # of pandas: words, say
+            if object in (images.dtype, labels.dtype):
+                raise UserError("images or labels are an array of objects: give numbers (labels may be words)")
+            np.savez(path := folder / "images.npz", images=images, labels=labels)
         return path
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
@@ -243,25 +248,43 @@ class ImagesDomain(ImagesBase):
         return arrays
 
 
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+
+
 def _columns_of(data: Any, kind: str) -> list[str]:
     """Return the columns of a data set of Hugging Face whose type has this name."""
     features = getattr(data, "features", None)
     return [name for name, of in features.items() if type(of).__name__ == kind] if isinstance(features, dict) else []
 
 
-def _write_images(data: Any, column: str, folder: Path) -> Path:
-    """Write the images of a data set as files, in a folder for each class if it has classes."""
-    names = _columns_of(data, "ClassLabel")
-    classes = data.features[names[0]].names if names else []
+def _write_images(data: Any, columns: list[str], folder: Path, *, labelled: bool) -> Path:
+    """Write the images of a data set as files that sort in its order; with `labelled`, in a folder for each class."""
+    from r2mae.images.folders import HELD_OUT
+
+    labels = _columns_of(data, "ClassLabel") if labelled else []
+    for kind, names in (("images", columns), ("classes", labels)):
+        if len(names) > 1:
+            raise UserError(f"the data set has several columns of {kind} ({', '.join(names)}): remove all but one")
+    classes = data.features[labels[0]].names if labels else []
+    if labelled and not labels and "int" in str(getattr(data.features.get("label"), "dtype", "")):
+        labels = ["label"]
+    width = len(str(len(classes)))
+    # A class called "test" would be taken for a part.
+    safe = ["" if any(word in name.lower() for word in HELD_OUT) else f"-{name[:60]}" for name in classes]
+    called = [f"{number:0{width}d}" + re.sub(r"[^\w-]", "_", name) for number, name in enumerate(safe)]
+    folder.mkdir()
     for number, row in enumerate(data):
-        label = row[names[0]] if names else 0
+        label, image, place = row[labels[0]] if labels else 0, row[columns[0]], folder
         if label is None or label < 0:
-            raise UserError(f"row {number} of the data set has no label: keep labelled rows, or remove {names[0]}")
-        name = classes[label].replace("/", "_") if names else ""
-        place = folder / (name if name.strip(".") else str(label) * bool(names))
-        place.mkdir(parents=True, exist_ok=True)
-        image = row[column]
-        (image.convert("RGB") if image.mode == "CMYK" else image).save(place / f"{number:09d}.png")
+            raise UserError(f"row {number} of the data set has no label: keep labelled rows, or remove {labels[0]}")
+        if not hasattr(image, "mode"):
+            raise UserError(f"row {number} of the data set has no image in {columns[0]}: keep rows that have one")
+        if labels:
+            place = folder / (called[label] if classes else f"{label:09d}")
+            place.mkdir(exist_ok=True)
+        if image.mode not in _PNG_MODES:
+            image = image.convert("L" if image.mode in "FI" else "RGB")
+        image.save(place / f"{number:09d}.png")
     return folder
 
 

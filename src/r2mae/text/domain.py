@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from os import PathLike
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.domains.base import Domain
+from r2mae.domains.base import Domain, described
 from r2mae.domains.lookup import check_transformer_step
 from r2mae.domains.options import CommandLine, Evaluation, ModelFormat, Offered, as_in_run
-from r2mae.errors import UserError
+from r2mae.errors import UserError, listed
 from r2mae.evaluation.metrics import FEATURES, FILLING_IN, Metric
 from r2mae.fields import option
 from r2mae.files import holds
@@ -140,6 +142,11 @@ class TextDomain(Domain):
             return path
         if not isinstance(data, list):
             return super().write_data(data, folder)
+        # Path.exists raises for long texts.
+        if data and all(isinstance(one, str | PathLike) and exists(one) for one in data):  # noqa: PTH110
+            raise UserError(f"the data are a list of paths ({listed(data, 2)}): give their folder, or their texts")
+        if (row := next((row for row, one in enumerate(data) if not isinstance(one, str)), None)) is not None:
+            raise UserError(f"entry {row} of the data is a {described(data[row])}: give a list of texts only")
         column = "text" if config is None else config.data.text_column
         lines = (json.dumps({column: text}) + "\n" for text in data)
         (path := folder / "text.jsonl").write_text("".join(lines), encoding="utf-8")
