@@ -189,8 +189,9 @@ def test_tables_and_signatures_come_from_the_package(site: Path) -> None:
         assert f"--{name.replace('_', '-')}<" in images, name
     page = (site / "schemes.html").read_text(encoding="utf-8")
     assert all(f"<code>{name}</code>" in page for name in schemes.scheme_names())
+    extending = (site / "api" / "extending.html").read_text(encoding="utf-8")
     for room in ("masking", "training", "evaluation", "images"):
-        text = (site / "api" / f"{room}.html").read_text(encoding="utf-8")
+        text = (site / "api" / f"{room}.html").read_text(encoding="utf-8") + extending
         public = importlib.import_module(f"r2mae.{room}").__all__
         shown = [name for name in public if f'id="r2mae.{room}.{name}"' in text]
         missing = set(public) - set(shown)

@@ -110,7 +110,7 @@ def test_a_ratio_for_every_sample_needs_to_know_them() -> None:
             call()
     with pytest.raises(UserError, match="batch_size"):
         ratio.mask((4, 9), 3, first_row=2)
-    with pytest.raises(UserError, match="from 0"):
+    with pytest.raises(UserError, match="step"):
         ratio.mask((4, 9), -1)
 
 
