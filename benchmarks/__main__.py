@@ -35,7 +35,7 @@ def _told(name: str) -> str:
     """Return the first line of a benchmark's docstring, without importing its libraries."""
     tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
     first = (ast.get_docstring(tree) or "").splitlines()[0]
-    return f"{first} (by name alone)" if name in LONG else first
+    return f"{first} (runs only if named)" if name in LONG else first
 
 
 if __name__ == "__main__":
